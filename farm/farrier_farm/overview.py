@@ -1,5 +1,5 @@
-"""The farm at a glance. Its cost does not depend on the number of jobs or devices, because the
-counts are kept up to date by each change (`devices.lua`, `throughput.lua`)."""
+"""The overview of a farm. Its cost does not depend on the number of jobs or devices, because each
+change updates the counts (`devices.lua`, `throughput.lua`)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ _WHATS = ("trials", "batches", "finished")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Minute:
-    """The work of the farm in the minute that began at `time`, in Unix seconds."""
+    """The trials, batches and ended jobs of the farm in the minute that began at `time`, in Unix
+    seconds."""
 
     time: float
     trials: int
@@ -32,7 +33,7 @@ class Minute:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FarmOverview:
-    """A snapshot of the farm. Minutes are in order of time, and the last has just begun."""
+    """A snapshot of the farm. Minutes are in order of time; the last is the present minute."""
 
     time: float
     jobs: Mapping[State, int]
@@ -52,8 +53,8 @@ def overview(
     news: News,
     shown: Shown | None = None,
 ) -> FarmOverview:
-    """Return the farm as a user sees it who sees the jobs in `shown`; with None, everything. Raises
-    ServiceError if Redis is out of reach."""
+    """Return the overview of the farm for a user who may see the jobs in `shown`; for None, of all
+    jobs. Raises ServiceError if Redis is out of reach."""
     counts = devices.counts()
     last = int(counts.time // 60)
     minutes = range(last - MINUTES + 1, last + 1)
@@ -75,7 +76,7 @@ def overview(
 
 
 def _newest(jobs: Jobs) -> tuple[list[Job], list[Job]]:
-    """Return the jobs that run, and the jobs that have just ended."""
+    """Return the running jobs, and the jobs that ended last."""
     running = jobs.leases.members(state=State.RUNNING, limit=RUNNING)
     ended = jobs.leases.ended(FINISHED)
     snapshots = {job.id: job for job in jobs.many([*running, *ended])}
@@ -86,7 +87,7 @@ def _newest(jobs: Jobs) -> tuple[list[Job], list[Job]]:
 
 
 def _shown(jobs: Jobs, shown: Shown) -> tuple[list[Job], list[Job]]:
-    """Return the running and just ended jobs of these owners."""
+    """Return the running jobs, and the jobs that ended last, among the jobs in `shown`."""
     running = jobs.search(JobQuery(state=State.RUNNING, shown=shown), limit=RUNNING)
     ended = jobs.search(JobQuery(order=JobOrder.FINISHED, shown=shown), limit=FINISHED)
     return list(running.jobs), [job for job in ended.jobs if job.state.final]

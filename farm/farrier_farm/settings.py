@@ -1,7 +1,7 @@
-"""Every setting of the server roles, and the only place that reads the environment for them.
+"""The settings of the server processes. Only this module reads them from the environment.
 
-Each field names its variable; `docs/operate/settings.md` describes them one by one, and a test
-compares.
+Each field names its environment variable. `docs/operate/settings.md` describes the variables, and a
+test compares that page with the fields.
 """
 
 # ruff: noqa: RUF009 (`_setting` is `dataclasses.field` with metadata)
@@ -84,8 +84,8 @@ def _setting(variable: str, default: Any, parse: Callable[[str], Any] = str) -> 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings of the server roles. Sizes are bytes, and 0 means no limit; times are seconds,
-    and an age of 0 means for ever; counts are at least 1."""
+    """The settings of the server processes. Sizes are in bytes, and 0 means no limit; times are in
+    seconds, and an age of 0 means that data is kept forever; counts are at least 1."""
 
     home: Path = _setting("FARRIER_HOME", Path("~/.farrier").expanduser(), _path)
     redis_url: str | None = _setting("REDIS_URL", None)
@@ -168,13 +168,13 @@ class Settings:
 
     @property
     def signs(self) -> Path:
-        """The directory of the roles' signs of life (`farrier_device.alive`)."""
+        """The directory of the signs of life of the processes (`farrier_device.alive`)."""
         return self.home / SIGNS
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] | None = None) -> Settings:
-        """Read the settings from the environment. Raises UsageError with the variable whose value
-        cannot be read."""
+        """Read the settings from environment variables. Raises UsageError, which names the
+        variable, for a value that cannot be parsed."""
         environ = os.environ if environ is None else environ
         values: dict[str, Any] = {}
         for field in dataclasses.fields(cls):
@@ -192,8 +192,8 @@ class Settings:
         return cls(**values)
 
     def to_environment(self) -> dict[str, str]:
-        """Return all variables, so that a child process reads exactly these settings; "" is the
-        default."""
+        """Return all settings as environment variables, so that a child process gets exactly the
+        same settings; "" means the default."""
         values = {f.metadata["variable"]: getattr(self, f.name) for f in dataclasses.fields(self)}
         return {variable: _text(value) for variable, value in values.items()}
 
@@ -205,5 +205,6 @@ def variable_of(field: str) -> str:
 
 
 def variables() -> dict[str, str]:
-    """Return each variable with the text of its default, in the order of the fields."""
+    """Return the name of each environment variable with the text of its default, in the order of
+    the fields."""
     return {f.metadata["variable"]: _text(f.default) for f in dataclasses.fields(Settings)}

@@ -5,7 +5,7 @@ farrier:webhooks               set of the ids
 farrier:webhook:<id>           hash: id, owner, url, events, secret, created; counts: delivered,
                                failed; last_error: why the last try failed, "" after a success
 farrier:webhooks:cursor        the id of the last event whose deliveries were created
-farrier:deliveries             sorted set of deliveries; the score is the time when each is due, in ms
+farrier:deliveries             sorted set of deliveries; the score is the due time in ms
 farrier:delivery:<id>          hash: hook, body, attempts
 farrier:deliveries:<hook>      set of the waiting deliveries of a webhook
 farrier:deliveries:user:<user>  set of the waiting deliveries of all webhooks of a user

@@ -7,7 +7,7 @@ farrier:job:fastest:<id> sorted set: for each trial `<task> <ns> <id>` and ` <ns
                          trials of a task, or all, are in the order of their times; failed trials
                          come last
 farrier:job:found:<id>   hash: `<task> <what>` → a number: `trials`, `failed`, the nanoseconds of
-                         the best trial `alone` and in the `model`, and of the first successful trial
+                         the best trial `alone` and in the `model`, and of the first successful one
                          (`first alone`, `first model`)
 farrier:job:measured:<id> hash: a digest of a candidate and its context → `<fence> <n> <most>`: the
                          last attempt at the job that added a record of the candidate, the number of

@@ -1,1 +1,2 @@
-"""The measurements of a job: their queues, the runner in a worker, the broker's end."""
+"""The measurement batches of jobs: their queues, the runner that a worker uses, and the part that
+brokers use."""

@@ -1,18 +1,20 @@
-"""Measurement batches as brokers handle them, on an event loop; `measurements.py` has the side of
-the jobs that wait for them.
+"""Measurement batches as brokers handle them, on an event loop. `measurements.py` contains the
+functions for the jobs that wait for batches.
 
-The effect of a fault of a whole batch depends on who is to blame (`measurement.Blame`):
+The effect of a fault of a whole batch depends on its cause, the blame (`measurement.Blame`):
 
-    device   counted; the batch goes to another attempt, on whichever device asks next (the faulty
-             one rests); after `batch_attempts` of them the batch's result is that fault
-    library  the same; where a second device has it too, it is the batch's, and nobody is to blame
-    agent    the batch goes to another device; this one gets none until its agent starts anew
-    farm     the fault is the batch's result: its job can store the blob again; where the farm has
-             all blobs of the batch whole, it is the device's
+    device   the fault counts against the device, which gets no batch for a while. The batch goes
+             back to the queue for another attempt; after `batch_attempts` attempts the fault is the
+             result of the batch
+    library  as for the device; if a second device has the same fault, the fault is the result of
+             the batch and counts against neither device
+    agent    the batch goes to another device; this device gets no batch until its agent restarts
+    farm     the fault is the result of the batch, so its job can store the blob again; but if all
+             blobs of the batch are intact, the fault counts against the device
 
-A result that cannot have been measured is a fault of the device as well. A time below the floor of
-its candidates (`farrier.measure.floor`) is invented or from a broken clock, so a device that is not
-trusted goes into quarantine.
+A result that no measurement can yield is a fault of the device as well. A time below the lower
+bound of its candidate (`farrier.measure.floor`) is invented or comes from a broken clock, so a
+device that is not trusted is put in quarantine.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ from farrier_farm.storage.content import ContentStore
 
 
 class Report(enum.StrEnum):
-    """The fate of a reported result."""
+    """The outcome of the report of a result."""
 
     ACCEPTED = "accepted"  # The result is recorded, now or by the same report before.
     STALE = "stale"  # The lease was lost, and the result is dropped.
@@ -55,8 +57,9 @@ class Report(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Batch:
-    """A leased batch: what to measure, and the lease (`lease.item` is the batch's id). The manifest
-    is the request's text as the job wrote it, with fields that only a newer version knows."""
+    """A leased batch: the request to measure, and the lease (`lease.item` is the batch's id). The
+    manifest is the text of the request as the job wrote it, which includes fields of newer
+    versions."""
 
     lease: Lease
     manifest: str
@@ -68,7 +71,7 @@ class Batch:
 
 class Batches:
     """The batches of a farm. Every method raises ServiceError if Redis is out of reach. The cost of
-    each in Redis does not depend on the number of devices or jobs."""
+    each method in Redis does not depend on the number of devices or jobs."""
 
     def __init__(
         self, client: AsyncClient, settings: Settings, sessions: Sessions, blobs: ContentStore
@@ -79,9 +82,9 @@ class Batches:
         self._blobs = blobs
 
     async def take(self, device_id: str, session: str, queues: Sequence[str]) -> Batch | None:
-        """Lease the oldest batch of these queues to a device; return None if there is none now, or
-        the device may not take work. Raises StaleSessionError. A cancelled call may still have
-        leased a batch: return it with `hand_back`."""
+        """Lease the oldest batch of these queues to a device. Return None if no batch is queued, or
+        if the device may not take batches now. Raises StaleSessionError. If a call is cancelled, it
+        may still have leased a batch: return that batch with `hand_back`."""
         while True:
             lease = await self.leases.take(device_id, queues)
             if lease is None:
@@ -101,8 +104,8 @@ class Batches:
             return None
 
     async def hand_back(self, batch: Batch) -> None:
-        """Put a batch back into the queue without blame, because the device left before it got the
-        batch."""
+        """Put a batch back into the queue without counting a fault, because the device disconnected
+        before it received the batch."""
         await self._sessions.let_go(batch.lease.owner, [batch.lease.item])
         with contextlib.suppress(StaleLeaseError):
             reason = f"{batch.lease.owner} left"
@@ -121,8 +124,9 @@ class Batches:
     async def report(
         self, device_id: str, session: str, batch_id: str, fence: int, result: MeasureResult
     ) -> Report:
-        """Record a result. The call is idempotent, and continues where an earlier call broke off.
-        Raises StaleSessionError, and UsageError for a result that does not belong to the batch."""
+        """Store the result of a batch that the device reports. The call is idempotent: a repeated
+        call continues where the interrupted one stopped. Raises StaleSessionError, and UsageError
+        for a result that does not belong to the batch."""
         lease = Lease(item=batch_id, fence=fence, attempt=0, owner=device_id)
         await self._sessions.heartbeat(device_id, session)
         try:
@@ -151,8 +155,9 @@ class Batches:
         return Report.ACCEPTED
 
     def _held_to_blobs(self, result: MeasureResult, manifest: str) -> MeasureResult:
-        """Check a fault for which the farm is blamed. If the farm has all blobs of the batch, blame
-        the device instead, so that no device can end batches without being counted."""
+        """Return the result. If it blames the farm for a damaged or missing blob, but the farm has
+        all blobs of the batch, return the result with the blame on the device, so that a device
+        cannot end batches without a counted fault."""
         try:
             for sha256 in request_from_json(manifest).blobs():
                 self._blobs.verified(sha256)
@@ -170,8 +175,8 @@ class Batches:
         await self.leases.finish(lease, State.SUCCEEDED, {"result": text})
 
     async def _fail(self, lease: Lease, session: str, doubted: str, result: MeasureResult) -> None:
-        """Record the failure of a whole batch. `doubted` is the first device that blamed the
-        library or itself."""
+        """Store the failure of a whole batch. `doubted` is the first device that has reported a
+        fault of the library or of itself."""
         device_id, batch_id = lease.owner, lease.item
         reason = f"{result.fault}: {result.message} ({device_id})"
         if result.blame is Blame.FARM:
@@ -199,7 +204,7 @@ class Batches:
             )
 
     async def _wanted(self, job: str, fence: str) -> bool:
-        """Return whether the attempt that requested a batch still runs."""
+        """Return whether the attempt at a job that requested a batch is still running."""
         if not job:
             return True
         fields = await self._client.command("HMGET", f"farrier:job:item:{job}", "state", "fence")
@@ -207,7 +212,8 @@ class Batches:
 
 
 def _believed(result: MeasureResult, floors: str) -> MeasureResult:
-    """Return the result, or a fault of the device if the result cannot have been measured."""
+    """Return the result; if no measurement can have yielded it, return a fault of the device
+    instead."""
     if result.fault is not None:  # "implausible" is said by no device
         fault = result.fault
         return dataclasses.replace(

@@ -1,8 +1,8 @@
 """Verification of a model's outputs by a trusted device, or by two devices that agree.
 
-A device itself compares the outputs and times the model, so a device that is not trusted could
-report anything. Its report counts once another device of the class agrees; without another device,
-the result is marked `untrusted`.
+A device compares the outputs and times the model itself, so a device that is not trusted could
+report anything. Its result is accepted if another device of the class returns the same; if there is
+no other device, the result is marked `untrusted`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ Measure = Callable[[MeasurementTarget], MeasureResult]
 
 
 class Confirmation:
-    """A verification by devices of a place. Raises ServiceError if Redis is out of reach, and the
-    errors of measuring at the place."""
+    """The verification of a model by the devices of a place (a device class, or a single
+    device). Raises ServiceError if Redis is out of reach, and the errors of measurements on
+    these devices."""
 
     def __init__(
         self, devices: Devices, place: MeasurementTarget, listener: progress.Listener
@@ -34,11 +35,11 @@ class Confirmation:
         self._listener = listener
 
     def of(self, measure: Measure) -> MeasureResult:
-        """Return the result of a trusted device if one of the class answers, or else the slower of
-        two results that agree. A job for one device is measured on that device only.
+        """Return the result of a trusted device of the class if one is available, else the slower
+        of two results that agree. A job for a particular device is measured only on that device.
 
-        If devices disagree and no third one decides, return a fault, because nobody knows which one
-        is right.
+        If two devices disagree, and no third device confirms one of the results, return a fault,
+        because the correct result is unknown.
         """
         trusted = None if self._place.device else self._of_trusted(measure)
         if trusted is not None:
@@ -61,7 +62,7 @@ class Confirmation:
         return dataclasses.replace(first, untrusted=True)
 
     def _of_trusted(self, measure: Measure) -> MeasureResult | None:
-        """Return the result of a trusted device, or None if none answers."""
+        """Return the result of a trusted device, or None if no trusted device is available."""
         its_class = self._place.device_class
         for device in self._devices.measuring(its_class, trusted=True)[:_ASKED]:
             answer = self._asked(device, measure)
@@ -71,7 +72,8 @@ class Confirmation:
         return None
 
     def _others(self, first: str, measure: Measure) -> Iterator[MeasureResult]:
-        """Yield the answers of other devices of the class, trusted ones first."""
+        """Yield the results of devices of the class other than `first`, those of trusted devices
+        first."""
         if self._place.device:
             return
         its_class = self._place.device_class
@@ -83,7 +85,8 @@ class Confirmation:
                 yield answer
 
     def _asked(self, device: str, measure: Measure) -> MeasureResult | None:
-        """Return the answer of one device, or None if it has left or has a fault."""
+        """Return the result of this device, or None if the device is disconnected or reports a
+        fault."""
         with contextlib.suppress(DeviceAwayError):
             answer = measure(MeasurementTarget(self._place.device_class, device))
             if answer.fault is None:
@@ -94,8 +97,8 @@ class Confirmation:
         return self._devices.are_trusted([answer.device])[0]
 
     def _over(self, trusted: MeasureResult, others: list[MeasureResult]) -> MeasureResult:
-        """Return the answer of a trusted device, with a warning that names devices that
-        disagree."""
+        """Return the result of a trusted device, and warn of the devices whose results disagree
+        with it."""
         for other in others:
             if _verdict(other) != _verdict(trusted):
                 self._listener(
@@ -108,7 +111,8 @@ class Confirmation:
 
 
 def _agreed(first: MeasureResult, second: MeasureResult) -> MeasureResult:
-    """Return the slower of two results, because an invented time would be short."""
+    """Return the slower of two results that agree, because an invented time would probably be
+    short."""
     slower, faster = sorted((first, second), key=_time, reverse=True)
     return dataclasses.replace(slower, confirmed_by=faster.device)
 
@@ -128,6 +132,6 @@ def _time(result: MeasureResult) -> float:
 
 
 def _said(result: MeasureResult) -> str:
-    """Return `is ok`, or the first failure."""
+    """Return `is ok`, or the first failure in the result, for a message about the model."""
     failed = (outcome.status for outcome in result.results if outcome.status is not Status.OK)
     return f"is {next(failed, Status.OK)}"

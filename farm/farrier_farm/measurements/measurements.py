@@ -1,8 +1,9 @@
-"""The queues of measurement batches, one for each device class, on the lease layer that jobs use.
-This is the side of the jobs; `async_batches.py` has the side of the brokers.
+"""The queues of measurement batches, one for each device class, in the lease layer that jobs also
+use. This module contains the functions for jobs; `async_batches.py` contains the functions for
+brokers.
 
-A batch belongs to one attempt of a job: it is dropped when the job ends or is taken over. The
-brokers decide about a fault of a whole batch, by who is to blame.
+A batch belongs to an attempt at a job: it is dropped when the job ends or another worker takes
+over. If a whole batch fails, the brokers decide whether it is tried again, depending on the cause.
 """
 
 from __future__ import annotations
@@ -57,8 +58,8 @@ class Measurements:
         job: Lease | None = None,
         owner: str = "",
     ) -> str:
-        """Queue a batch on behalf of a job's attempt, in the share of the job's owner, and return
-        the batch's id. A batch without a job precedes all others."""
+        """Queue a batch for an attempt at a job, and return the batch's id. The batch counts as the
+        job owner's in the fair order of batches. A batch without a job precedes all others."""
         fields = {
             "request": to_json(request.for_device()),
             "blobs": " ".join(sorted(request.blobs())),
@@ -70,8 +71,8 @@ class Measurements:
         return self.leases.put(new_id(), place.queue, fields, group=group, share=owner)
 
     def wait(self, batch_id: str, timeout_s: float) -> MeasureResult | None:
-        """Wait for the result; return None after `timeout_s`. Raises CancelledError,
-        NotFoundError."""
+        """Return the result of a batch, waiting for it; return None after `timeout_s`. Raises
+        CancelledError, NotFoundError."""
         deadline = time.monotonic() + timeout_s
         newest = ""
         while True:
@@ -94,7 +95,7 @@ class Measurements:
                 newest = event_id
 
     def drop(self, job_id: str) -> int:
-        """Cancel all batches of a job that have not ended; return how many."""
+        """Cancel all batches of a job that have not ended; return their number."""
         batches = self.leases.members(group=job_id, limit=10_000)
         return sum(self.leases.cancel(batch) is State.CANCELLED for batch in batches)
 
@@ -104,8 +105,8 @@ class Measurements:
 
 
 def _lost(reason: str, blame: Blame) -> MeasureResult:
-    """Return the result of a batch that no attempt could measure; `reason` names the last fault.
-    The library may be to blame if no second device has tried it."""
+    """Return the result of a batch for which all attempts failed; `reason` names the last fault.
+    `blame` may be the library if no second device has tried the batch."""
     word = reason.partition(":")[0]
     fault = DeviceFault(word) if word in list(DeviceFault) else DeviceFault.LOST
     return MeasureResult(fault=fault, blame=blame, message=reason)

@@ -1,4 +1,5 @@
-"""The compiler's runner on a farm: any device of the job's class measures a batch."""
+"""The compiler's measurement runner for a farm: any device of the job's class may measure a
+batch."""
 
 from __future__ import annotations
 
@@ -26,8 +27,8 @@ _LOOK_S = 1.0  # The interval at which a waiting job checks whether a device is 
 
 
 class FarmRunner:
-    """A runner that measures on behalf of one attempt of a job. Several threads may measure batches
-    in parallel, each on another device."""
+    """A runner that measures for an attempt at a job. Several threads may measure batches in
+    parallel, each on another device."""
 
     kind = "farm"
 
@@ -44,8 +45,9 @@ class FarmRunner:
         listener: progress.Listener = progress.ignore,
         owner: str = "",
     ) -> None:
-        """Create a runner. Its batches count in the share of the job's `owner`. `listener` is
-        warned, by the thread that measures, when a batch begins to wait for a device."""
+        """Create a runner. Its batches count as those of the job's `owner` in the fair order of
+        batches. `listener` receives a warning, in the thread that measures, when a batch begins to
+        wait for a device."""
         self._measurements = measurements
         self._admission = admission
         self._devices = devices
@@ -63,17 +65,17 @@ class FarmRunner:
 
     @property
     def job(self) -> Lease | None:
-        """The attempt at a job that it measures for, or None."""
+        """The attempt at a job for which this runner measures, or None."""
         return self._job
 
     @property
     def measured_by(self) -> frozenset[str]:
-        """The names of all devices that have measured."""
+        """The names of all devices that have measured for this runner."""
         return frozenset(self._measured_by)
 
     @property
     def devices(self) -> int | None:
-        """Return the number of its devices that are connected and get work. It takes one
+        """Return the number of connected devices that may measure for this runner. Takes one Redis
         command."""
         return self._admission.serving(self._place)
 
@@ -83,14 +85,15 @@ class FarmRunner:
         blobs: BlobSource,
         cancelled: threading.Event | None = None,
     ) -> MeasureResult:
-        """Measure a batch. `blobs` has the blobs that `request.blobs()` names; a blob that an
-        earlier request stored is not read again, unless the farm has lost it. A batch that no
-        device can measure, or that lacks a blob, returns with a fault. A verification is confirmed
-        by a trusted device or by several (`Confirmation`).
+        """Measure a batch. `blobs` returns the content of the blobs that `request.blobs()` names; a
+        blob that was stored for an earlier request is not read again, unless the farm has lost it.
+        If no device can measure the batch, or a blob is missing, the result is a fault. The result
+        of a verification is confirmed by a trusted device or by several devices (`Confirmation`).
 
-        A batch with a rival is measured by a device that has its engine; NoDeviceError if there is
-        none. Raises DeviceAwayError if no device of the job's class has been connected for a while,
-        CancelledError if the job has ended, StorageError.
+        A batch with a rival, another inference engine for comparison, is measured by a device that
+        has the engine installed. Raises NoDeviceError if no device has the engine, DeviceAwayError
+        if no device of the job's class has been connected for a while, CancelledError if the job
+        has ended, StorageError.
         """
         if request.rival is not None:
             return self._raced(request, request.rival, blobs, cancelled)
@@ -106,8 +109,8 @@ class FarmRunner:
         blobs: BlobSource,
         cancelled: threading.Event | None,
     ) -> MeasureResult:
-        """Return the result of a device of the place, after storing the blobs again if the farm
-        lost one."""
+        """Return the result of a device of the place. If the farm has lost a blob, store the blobs
+        again and repeat the measurement."""
         result = self._measured(request, place, blobs, cancelled)
         if result.fault is not None and result.blame is Blame.FARM:
             self._listener(progress.Warned(f"{result.message}; the job stores it again"))
@@ -123,8 +126,8 @@ class FarmRunner:
         blobs: BlobSource,
         cancelled: threading.Event | None,
     ) -> MeasureResult:
-        """Measure on a device that has the rival's engine. If it goes away, the batch has a fault,
-        and the job continues without the race."""
+        """Measure on a device that has the rival engine installed. If that device disconnects, the
+        result is a fault, and the job continues without the comparison."""
         place = self._admission.place_with(self._place, rival.engine, self.device)
         try:
             return self._measured(request, place, blobs, cancelled)
@@ -166,10 +169,10 @@ class FarmRunner:
         return _with_transfer(result, transfer_s)
 
     def close(self) -> None:
-        """Do nothing: each batch is dropped when its `measure` ends."""
+        """Do nothing: `measure` drops its batch when it returns."""
 
     def _bring(self, sha256: str, blobs: BlobSource) -> None:
-        """Store a blob for the devices. Raises BlobError if the caller does not have it."""
+        """Store a blob for the devices. Raises BlobError if `blobs` does not contain it."""
         try:
             path = blobs.path(sha256)
         except Exception as error:  # The source is the caller's, so any exception is possible.
@@ -203,8 +206,8 @@ class FarmRunner:
                 self._admission.require(place)
 
     def _warn(self, place: MeasurementTarget) -> None:
-        """Warn that no device is connected, with the alternatives; only once, because it searches
-        all devices."""
+        """Warn that no device is connected, and name alternative targets. Call this only once,
+        because it searches all devices."""
         try:
             self._admission.require(place)
         except DeviceAwayError as error:

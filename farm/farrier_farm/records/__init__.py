@@ -1,1 +1,2 @@
-"""Tuning records: their store, archives and pruning, and the cost models of a farm."""
+"""Tuning records: their storage, archives and removal, and the cost models that are trained on
+them."""

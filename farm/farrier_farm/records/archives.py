@@ -1,14 +1,16 @@
-"""Records as blobs. Each added record is in one archive, which is written once, and once more if
-some of its records are removed.
+"""Archives of tuning records, stored as blobs of JSON lines. Each added record is in exactly one
+archive. An archive is rewritten only if some of its records are removed.
 
-<store>archived-up-to   stream: an entry an archive, under the id of its last record in the store's
-                        log; it begins behind the archive before it
-<store>archives-by-id   hash: id → the sha256 of the blob of JSON lines; refers to it
-<store>stale            set: ids of archives that hold records which were removed
-<store>waiting          how many records are in no archive
+<store>archived-up-to   stream: an entry for each archive, under the id of the archive's last record
+                        in the store's log; the archive starts after the last record of the previous
+                        archive
+<store>archives-by-id   hash: id → the SHA-256 of the archive's blob; a reference to the blob
+<store>stale            set: ids of stale archives, which contain records that were removed
+<store>waiting          the number of records that are not in an archive yet
 
-A process that is killed between storing a blob and noting it leaves a blob that nothing refers to.
-A stale archive stays stale until it is written anew, by any process.
+A process that is killed after it has stored a blob and before it has added the blob to the index
+leaves an unreferenced blob, which garbage collection removes. A stale archive stays marked until a
+process rewrites it.
 """
 
 from __future__ import annotations
@@ -58,14 +60,14 @@ return 1
 
 
 def all_archives(client: Client, blobs: ContentStore) -> Iterator[RecordArchives]:
-    """Yield the archives of each store: the shared one, and those of users. Raises ServiceError if
-    Redis is out of reach."""
+    """Return an iterator over the archives of each store of records: the shared store and the
+    private stores of users. Raises ServiceError if Redis is out of reach."""
     stores = {SHARED, *client.command("SMEMBERS", STORES)}
     return (RecordArchives(client, blobs, store) for store in sorted(stores))
 
 
 class RecordArchives:
-    """The archives of one store of records; `key` is the key that refers to their blobs. Every
+    """The archives of a store of records; `key` is the Redis key that refers to their blobs. Every
     method raises ServiceError if Redis is out of reach, StorageError if a blob does not fit on the
     disk."""
 
@@ -80,12 +82,13 @@ class RecordArchives:
         self._replace = client.script(shared + _REPLACE)
 
     def are_due(self) -> bool:
-        """Return whether enough records wait to become a blob."""
+        """Return whether enough records are not yet archived to fill an archive."""
         return int(self._client.command("GET", self._store + "waiting") or 0) >= ARCHIVED_AT_ONCE
 
     def write(self) -> str | None:
-        """Write waiting records, at most the oldest `ARCHIVED_AT_MOST`, into one blob and return
-        its sha256; None if no record waits. Two callers at once make one archive."""
+        """Write the records that are not yet archived, at most the oldest `ARCHIVED_AT_MOST`, into
+        one archive and return the SHA-256 of its blob; None if all records are archived. Two
+        concurrent calls create a single archive."""
         last = self._neighbour("+")
         entries = self._client.command(
             "XRANGE", self._log, f"({last}", "+", "COUNT", ARCHIVED_AT_MOST
@@ -100,14 +103,15 @@ class RecordArchives:
         return digest if noted else None
 
     def renew(self, most: int) -> bool:
-        """Rewrite up to `most` stale archives; return whether any is left."""
+        """Rewrite up to `most` stale archives, from which records were removed; return whether
+        stale archives remain."""
         for archive in self._client.command("SRANDMEMBER", self._stale, most):
             self._renew(archive)
         return bool(self._client.command("EXISTS", self._stale))
 
     def __iter__(self) -> Iterator[str]:
-        """Yield the sha256 of every archive, in order; together they have every archived record
-        once."""
+        """Yield the SHA-256 of the blob of every archive, in order. Together the archives contain
+        every archived record once."""
         last = "-"
         while entries := self._client.command("XRANGE", self._ids, last, "+", "COUNT", _PAGE):
             yield from self._client.command("HMGET", self.key, *(archive for archive, _ in entries))
@@ -122,13 +126,14 @@ class RecordArchives:
         self._replace(keys, [archive, old, new, first, len(entries), self._store])
 
     def _stored(self, digests: Sequence[str]) -> str | None:
-        """Store a blob with the lines of these records; None if there are none."""
+        """Store a blob with the JSON lines of these records and return its SHA-256; None for no
+        records."""
         if not digests:
             return None
         lines = self._client.command("HMGET", self._store + "lines", *digests)
         return self._blobs.put("".join(f"{line}\n" for line in lines if line).encode())
 
     def _neighbour(self, end: str) -> str:
-        """Return the id of the last archive up to `end`; "0-0" if there is none."""
+        """Return the id of the last archive up to the id `end`; "0-0" if there is none."""
         entries = self._client.command("XREVRANGE", self._ids, end, "-", "COUNT", 1)
         return str(entries[0][0]) if entries else "0-0"

@@ -1,5 +1,5 @@
-"""The effect of each knob of a kernel's schedule: the trials of one task, by the values of its
-knobs."""
+"""The effect of each knob of a kernel's schedule, a decision such as a tile size: the trials of a
+task, grouped by the values of the knobs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ LOOKED_AT = 1000  # the fastest trials
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ValueBrought:
-    """The trials in which a knob had a value; times are of the trials that did not fail."""
+    """The trials whose schedule has a given value of a knob. Times are those of the successful
+    trials."""
 
     value: int
     trials: int
@@ -28,7 +29,8 @@ class ValueBrought:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Choices:
-    """By knob, its values in order; `trials` is the number of trials examined."""
+    """The trials for each value of each knob, with the values in order; `trials` is the number of
+    trials examined."""
 
     trials: int
     best_us: float | None
@@ -36,8 +38,9 @@ class Choices:
 
 
 def choices(trials: Trials, records: Records, job_id: str, task: str) -> Choices:
-    """Return the trials of a task by knob: those measured alone or, if there are none, those in the
-    model, because these times do not compare. Raises ServiceError if Redis is out of reach."""
+    """Return the trials of a task grouped by knob: the trials that were measured on the kernel
+    alone or, if there are none, the trials in the whole model, since the times of both kinds are
+    not comparable. Raises ServiceError if Redis is out of reach."""
     wanted = TrialFilter(task)
     listed, _ = trials.list(
         job_id, after="", limit=LOOKED_AT, wanted=wanted, order=TrialOrder.FASTEST

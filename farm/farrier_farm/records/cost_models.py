@@ -1,14 +1,16 @@
-"""The versions of the cost model that the farm's records have trained, and which of them is in use.
+"""The versions of the cost model that was trained on the farm's records, and the version that is in
+use.
 
-farrier:cost-model:state         hash: `turn`, of changes; `newest`, a number; `in_use`, a number, 0
-                                 for none; of the last training `decided` (ms), `outcome` and
-                                 `records`, how many the farm had
-farrier:cost-model:versions      list of the numbers of those kept, the oldest first
+farrier:cost-model:state         hash: `turn`, the number of changes; `newest`, the number of the
+                                 newest version; `in_use`, the number of the version in use, 0 for
+                                 none; of the last training `decided` (ms), `outcome` and `records`,
+                                 the number of records that the farm had
+farrier:cost-model:versions      list of the numbers of the stored versions, the oldest first
 farrier:cost-model:version:<n>   hash: `blob`, `created` (ms), `outcome`
 
-Each change names the turn in which it was decided, and applies only in that turn: of two trainers,
-or a trainer and a user who rolls back, the second changes nothing. An outcome is the JSON text of
-`farrier.records.outcome`.
+Each change names the turn, the number of changes before it, from which it was decided, and is
+refused if the turn has advanced meanwhile: of two trainers, or of a trainer and a user who rolls
+back, only the first makes a change. An outcome is the JSON text of `farrier.records.outcome`.
 """
 
 from __future__ import annotations
@@ -59,7 +61,8 @@ return 1
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ModelVersion:
-    """A published version: `blob` is the sha256 of its bytes, `created` is in Unix seconds."""
+    """A published version of the cost model: `blob` is the SHA-256 of its bytes, `created` is in
+    Unix seconds."""
 
     number: int
     blob: str
@@ -69,10 +72,10 @@ class ModelVersion:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CostModelState:
-    """The state of the cost models. `in_use` is None if there is none; `versions` are those kept,
-    the oldest first. `decided`, `outcome` and `records` are the time of the last training in Unix
-    seconds, its outcome, and the number of records that the farm had; None, None and 0 before the
-    first."""
+    """The state of the cost models. `in_use` is the version in use, or None; `versions` are the
+    stored ones, the oldest first. `decided`, `outcome` and `records` describe the last training:
+    its time in Unix seconds, its outcome, and the number of records that the farm had; None, None
+    and 0 before the first training."""
 
     turn: int
     in_use: ModelVersion | None
@@ -83,8 +86,9 @@ class CostModelState:
 
     @property
     def to_beat(self) -> tuple[ModelVersion, ...]:
-        """The versions that a new one has to beat: the one in use, and at most `_BEATEN` newer ones
-        that were rolled back, which would return otherwise."""
+        """The versions that a new version has to surpass in accuracy: the one in use, and at most
+        `_BEATEN` newer versions that users have rolled back, so that a rejected model does not
+        return."""
         used = () if self.in_use is None else (self.in_use,)
         first = 0 if self.in_use is None else self.in_use.number
         return (*used, *[version for version in self.versions if version.number > first][-_BEATEN:])
@@ -120,7 +124,7 @@ class CostModels:
         )
 
     def in_use(self) -> ModelVersion | None:
-        """Return the version that jobs begin with, or None."""
+        """Return the version of the cost model that new jobs use, or None."""
         number = self._client.command("HGET", _STATE, "in_use")
         versions = self._read([] if number in (None, "0") else [number])
         return versions[0] if versions else None
@@ -128,9 +132,9 @@ class CostModels:
     def decide(
         self, turn: int, records: int, outcome: Outcome, model: bytes | None = None
     ) -> int | None:
-        """Store the outcome of a training, when the farm had `records` records, and publish `model`
-        if it is not None. Return the number of the version, 0 for none; None, without storing
-        anything, if something else changed since `turn`. Raises StorageError."""
+        """Store the outcome of a training on `records` records, and publish the new version `model`
+        unless it is None. Return the number of the version, 0 for None; return None, without any
+        change, if another change was made since `turn`. Raises StorageError."""
         words: list[str | int] = [turn, records, json.dumps(outcome.to_dict()), self._kept]
         keys = [_STATE, _VERSIONS, _VERSION, REFERENCES]
         if model is None:
@@ -143,10 +147,10 @@ class CostModels:
         return None if number < 0 else number
 
     def roll_back(self, number: int | None = None) -> CostModelState:
-        """Use a kept version from the next job on, or none for 0. Without a number, use the newest
-        version older than the one in use, or none. Raises NotFoundError for a version that is not
-        kept, ConflictError if no version is in use to roll back from, or something else changed
-        meanwhile."""
+        """Use the stored version `number` from the next job on, or no cost model for 0. For None,
+        use the newest version that is older than the one in use, or no cost model. Raises
+        NotFoundError for a version that is not stored, ConflictError if no version is in use to
+        roll back from, or if another change was made meanwhile."""
         state = self.state()
         if number is None:
             if state.in_use is None:

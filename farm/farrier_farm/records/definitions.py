@@ -1,11 +1,13 @@
-"""The definitions of tasks, which records name by hash: the `TaskStore` that every worker shares.
+"""The definitions of tasks, to which records refer by hash. This is the `TaskStore` that all
+workers share.
 
 farrier:definitions:texts   hash: digest of task, target and threads → a definition's JSON line,
                             compressed, in base64
-farrier:definitions:order   sorted set of the digests by when they were defined last, in ms
+farrier:definitions:order   sorted set of the digests; the score is the last definition, in ms
 
-A program takes 0.2 to 2 KB compressed. Beyond `MOST`, the definitions that were not stored for the
-longest time are removed: the next job that tunes such a task stores its definition again.
+The definition of a program takes 0.2 to 2 KB when compressed. If there are more than `MOST`, the
+definitions that were not stored for the longest time are removed; the next job that tunes such a
+task stores its definition again.
 """
 
 from __future__ import annotations
@@ -56,8 +58,8 @@ class Definitions:
             self._define([_TEXTS, _ORDER], [self._most, *itertools.chain(*words)])
 
     def newest(self, limit: int) -> Iterator[TaskDefinition]:
-        """Yield up to `limit` definitions, the latest first. A definition that cannot be read, as
-        from a newer version, is left out."""
+        """Yield up to `limit` definitions, the latest first. A definition that cannot be parsed,
+        for example one of a newer version, is skipped."""
         for start in range(0, limit, _PAGE):
             end = min(start + _PAGE, limit) - 1
             digests = self._client.command("ZREVRANGE", _ORDER, start, end)

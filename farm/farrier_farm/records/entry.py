@@ -1,4 +1,4 @@
-"""The indexed fields of a record's line, as words for `records.lua`."""
+"""The indexed fields of a tuning record, as arguments for `records.lua`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ STORES = "farrier:record-stores"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RecordEntry:
-    """A JSON line with the fields by which it is found and counted."""
+    """The JSON line of a tuning record, with the fields by which records are indexed and
+    counted."""
 
     line: str
     task: str
@@ -45,7 +46,8 @@ class RecordEntry:
 
     @classmethod
     def of_line(cls, line: str) -> RecordEntry:
-        """Return the entry of a line that another version wrote, as far as it can be read."""
+        """Return the entry for the line of a record that another version wrote. Fields that cannot
+        be read from the line are empty."""
         raw: Any = None
         with contextlib.suppress(ValueError, RecursionError):
             raw = json.loads(line)
@@ -77,11 +79,11 @@ class RecordEntry:
 
 
 def place(task: str, target: str) -> str:
-    """Return the name of the index of a task on a target. Names may be any text, so they are joined
-    as JSON."""
+    """Return the name of the index of the records of a task on a target. The names of both may
+    contain any character, so they are joined as JSON."""
     return json.dumps([task, target])
 
 
 def kind(device_class: str, rule: str) -> str:
-    """Return the name of the records that are counted together."""
+    """Return the name under which the records of a device class and a rule are counted."""
     return json.dumps([device_class, rule])

@@ -1,13 +1,13 @@
-"""Records that older versions added to lists, before there was a log.
+"""Tuning records in the format of older versions, which added them to lists instead of a log.
 
 <store>order               list of digests, in the order of addition
 <store>of:<task>:<target>  the same for one task on one target fingerprint
 <store>archived, archives, counted, classes, class:<class>, tasks:<class>
-                           what was archived and counted of them
+                           the archives and counts of these records
 
-They move to the log that this version keeps (`records.py`), the oldest first, and then into the
-archives; the lines stay in place. Older roles may add more while a farm is updated; their counts
-are removed together with the list.
+Such records are moved, the oldest first, to the log of the present format (`records.py`), from
+which they are archived; their JSON lines stay in place. Processes of older versions may add more
+while a farm is being updated. The older counts are removed together with the list.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ return count
 
 
 class OlderRecords:
-    """The older records of one store. Every method raises ServiceError if Redis is out of reach."""
+    """The records of a store that are still in the older format. Every method raises ServiceError
+    if Redis is out of reach."""
 
     def __init__(self, client: Client, store: str) -> None:
         self._client = client
@@ -58,12 +59,13 @@ class OlderRecords:
         self._adopt = client.script(shared + _ADOPT)
 
     def count(self) -> int:
-        """Return the number of waiting records."""
+        """Return the number of records in the older format."""
         return int(self._client.command("LLEN", self._order))
 
     def lines(self, task: str, fingerprint: str) -> Iterator[str]:
-        """Yield the waiting records of a task on a target, in the order of addition. Two pairs of
-        names may share one key."""
+        """Yield the JSON lines of the records of a task on a target that are still in the older
+        format, in the order of addition. Two pairs of task and target can have the same key, so the
+        lines are filtered by their names."""
         digests = self._client.command("LRANGE", f"{self._store}of:{task}:{fingerprint}", 0, -1)
         for line in self._lines(digests):
             entry = RecordEntry.of_line(line)

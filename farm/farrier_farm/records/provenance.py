@@ -1,5 +1,5 @@
-"""The records of one job: each names the devices that measured it, and none is of an emulated
-device."""
+"""The tuning records of a single job. Each record names the devices that measured it; records of
+emulated devices are not stored."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from farrier_farm.measurements.runner import FarmRunner
 
 
 class JobRecords:
-    """Implements `RecordStore` on the farm's `records`, for a job that is measured at `place`.
+    """A `RecordStore` for a job that is measured at `place`, on top of the farm's `records`.
 
-    A record names its devices as the job's process reports them; if it names a device that did not
-    measure for this attempt, it gets all that did. Measurements of an emulated device count only
-    within their job, and are not stored: they say nothing about the hardware.
+    A record names its devices as the job's process reports them. If the record names a device that
+    did not measure for this attempt, all devices that did are named instead. Measurements of an
+    emulated device are used only within their job and are not stored, since they do not describe
+    the hardware.
     """
 
     def __init__(self, records: RecordStore, place: MeasurementTarget, runner: FarmRunner) -> None:

@@ -1,8 +1,9 @@
-"""The removal of records in steps, each of a bounded number of records.
+"""The removal of tuning records in steps, each of a limited number of records.
 
-One script removes a record from all indexes, about a hundred records at a time. So a process that
-is killed between or within steps leaves nothing half done except stale archives, which the next
-step or garbage collection writes anew."""
+One script removes about a hundred records from all indexes. Therefore a process that is killed
+between or within steps leaves consistent indexes, and at most stale archives, which the next step
+or garbage collection rewrites.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +36,8 @@ Store: TypeAlias = Callable[[str], Records]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Pruned:
-    """The result of a step: the number of records removed, or that would be; `next` is where the
-    next step begins, "" if nothing is left to do."""
+    """The result of a step: the number of records that were removed, or in a dry run would be;
+    `next` is the position of the next step, "" after the last."""
 
     records: int
     next: str
@@ -54,8 +55,9 @@ class RecordPruning:
     def step(
         self, records: Records, pruning: Pruning, *, after: str = "", is_dry: bool = False
     ) -> Pruned:
-        """Examine the next `LOOKED_AT` of a store's records, in the order of addition. Records that
-        this version cannot read stay."""
+        """Examine the next `LOOKED_AT` records of a store, in the order of addition, and remove the
+        records that `pruning` selects; in a dry run (`is_dry`), only count them. Records that this
+        version cannot parse stay."""
         records.adopt()
         page, following = records.log(after, None, LOOKED_AT)
         doomed, removed = _to_remove(records, pruning, page), 0
@@ -69,8 +71,8 @@ class RecordPruning:
         return Pruned(removed, following)
 
     def drop(self, store: Store, pruning: Pruning, *, after: str = "") -> Pruned:
-        """Do one step through the records of all users, first the shared ones and then each user's
-        private ones. `after` is the `next` of the step before."""
+        """Make one step of a removal from all stores of a farm: first the shared store, then each
+        user's private store. `after` is the `next` of the previous step."""
         place, _, owner = after.partition(" ")
         done = self.step(store(owner), pruning, after=place)
         if done.next:
@@ -93,8 +95,8 @@ class RecordPruning:
 def _to_remove(
     records: Records, pruning: Pruning, page: Sequence[StoredRecord]
 ) -> Iterator[StoredRecord]:
-    """Yield the records of the page to remove; if a number is kept of each task, search all records
-    of the tasks on the page."""
+    """Yield the records of the page that `pruning` selects. If a number of records is to be kept of
+    each task, all records of the tasks on the page are read."""
     if pruning.keep is None:
         yield from _chosen(pruning, page)
         return

@@ -1,19 +1,20 @@
 """Tuning records in the farm: the `RecordStore` that every worker shares, and the private records
 of single users.
 
-farrier:record-stores    set: what the keys of each store begin with, which is `<store>` here
-<store>lines             hash: digest of a line → the JSON line
-<store>log               stream: an entry a record, with its `digest`, in the order of addition
-<store>on:<place>        stream: the same of one task on one target, under the same ids
-<store>targets:<task>    set of the fingerprints of the targets for which there are some
-<store>kinds             set of all pairs of device class, "" if unknown, and rule
-<store>made:<kind>       sorted set: digests by when the records were made
-<store>counts:<kind>     hash: task → how many records; the same of a <class>
-<store>failed            hash: kind → how many of them have no time
+farrier:record-stores    set: the prefix of the keys of each store, which is `<store>` below
+<store>lines             hash: digest of a line → the JSON line of the record
+<store>log               stream: an entry for each record, with the `digest` of its line, in the
+                         order of addition
+<store>on:<place>        stream: the entries of the log for a task on a target, under the same ids
+<store>targets:<task>    set of the fingerprints of the targets on which the task has records
+<store>kinds             set of all kinds: pairs of device class ("" if unknown) and rule
+<store>made:<kind>       sorted set: digests of the records; the score is the time of creation
+<store>counts:<kind>     hash: task → number of records; also with a class in place of a kind
+<store>failed            hash: kind → the number of records of failed trials
 
-A store is `farrier:records:`, which is shared, or `farrier:private-records:<user>:`. Places, kinds
-and classes are JSON, for names may be any text. `archives.py` and `older.py` have
-further keys."""
+`<store>` is `farrier:records:` for the shared store, or `farrier:private-records:<user>:`. Places,
+kinds and classes are written as JSON, since their names may contain any character. `archives.py`
+and `older.py` document further keys."""
 
 from __future__ import annotations
 
@@ -107,8 +108,9 @@ return 1
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RecordClass:
-    """The records of a device class, "" for records without one: their number, that of their tasks,
-    and when the oldest and the newest were made, in Unix seconds; the same by rule."""
+    """The records of a device class ("" for records without a class): the number of records and of
+    their tasks, the times of the oldest and the newest record in Unix seconds, and the same for
+    each rule."""
 
     device_class: str
     records: int
@@ -120,7 +122,7 @@ class RecordClass:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RecordPage:
-    """Lines, and the `after` of the next page; "" on the last one."""
+    """A page of JSON lines of records, and the `after` of the next page; "" on the last page."""
 
     lines: list[str]
     next: str
@@ -128,7 +130,8 @@ class RecordPage:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StoredRecord:
-    """A line at its position in the log; `record` is None if this version cannot read it."""
+    """A JSON line of a record with its position in the log; `record` is None if this version cannot
+    parse the line."""
 
     id: str
     line: str
@@ -136,9 +139,9 @@ class StoredRecord:
 
 
 class Records:
-    """The tuning records of a farm, those shared by all users or the private ones of the user
-    `owner`; implements `farrier.records.RecordStore`. A record whose `add` has returned survives
-    `kill -9`. Every method raises ServiceError if Redis is out of reach."""
+    """The tuning records of a farm: the store that all users share, or the private store of the
+    user `owner`. Implements `farrier.records.RecordStore`. When `add` returns, the record is
+    durable (it survives `kill -9`). Every method raises ServiceError if Redis is out of reach."""
 
     def __init__(
         self, client: Client, blobs: ContentStore, trials: Trials, owner: str = ""
@@ -153,9 +156,9 @@ class Records:
         self._add_script = client.script(f"{shared}\n{_ADD}")
 
     def add(self, record: TuningRecord, job: str = "", attempt: Lease | None = None) -> None:
-        """Add a record once, however often it is added, as a trial of the `job` that measured it,
-        and by the `attempt` that holds the job, if set. Raises StaleLeaseError if the attempt no
-        longer holds it."""
+        """Add a record; a repeated call adds it only once. If `job` is set, the record is also
+        added as a trial of that job; `attempt` is the lease of the attempt that measured it. Raises
+        StaleLeaseError if that lease is no longer valid."""
         fence = None if attempt is None else attempt.fence
         keys, words = self._trials.trial(job, record, fence) if job else ([], [])
         added = self._add_script(keys, [*RecordEntry.of(record).words, *words, self.store])
@@ -171,12 +174,14 @@ class Records:
     def of_job(
         self, job: str, beside: Records | None = None, attempt: Lease | None = None
     ) -> TrialRecords:
-        """Return the same store, where added records are also trials of a job, by the `attempt` at
-        it; an empty `job` adds no trials. Records of `beside` are found as well."""
+        """Return a `RecordStore` on the same records that also adds each record as a trial of `job`
+        by the `attempt`; with an empty `job`, no trials are added. Searches include the records of
+        `beside`."""
         return TrialRecords(self, job, beside, attempt)
 
     def lines(self, digests: Sequence[str]) -> list[str | None]:
-        """Return the JSON lines of records by their digests; None for a missing one."""
+        """Return the JSON lines of records by their digests; None for a record that does not
+        exist."""
         if not digests:
             return []
         texts: list[str | None] = self._client.command("HMGET", self.store + "lines", *digests)
@@ -190,12 +195,13 @@ class Records:
         return list(dict.fromkeys(record for record in records if record is not None))
 
     def stored(self, task: str, fingerprint: str) -> list[StoredRecord]:
-        """Return the records of the log, with their positions in it."""
+        """Return the records of a task on a target that are in the log, with their positions
+        there."""
         name = f"{self.store}on:{place(task, fingerprint)}"
         return list(self._read_log(name))
 
     def of_task(self, task: str) -> Iterator[TuningRecord]:
-        """Yield all records of a task, target by target."""
+        """Yield all records of a task, grouped by target."""
         self.adopt()
         for target in sorted(self._targets(task)):
             yield from self.find(task, target)
@@ -221,9 +227,9 @@ class Records:
         return (entry.line for entry in self._all())
 
     def page(self, selection: Selection, *, after: str = "", limit: int = 1000) -> RecordPage:
-        """Return the records of a selection after the id `after`, in the order of addition. A page
-        examines at most 2,000 records, so a page before the last may have fewer than `limit`, or
-        none. Records that only another version can read are not selected."""
+        """Return the records that a selection matches, after the id `after`, in the order of
+        addition. At most 2,000 records are examined, so a page before the last may have fewer than
+        `limit` records, or none. Records that only another version can parse do not match."""
         self.adopt()
         lines, size = [], 0
         looked_at, following = self.log(after, selection.task, _LOOKED_AT)
@@ -236,8 +242,8 @@ class Records:
         return RecordPage(lines, following)
 
     def log(self, after: str, task: str | None, limit: int) -> tuple[list[StoredRecord], str]:
-        """Return the next `limit` records after an id, of one task if set, and the id of the last
-        of them; "" if none follow."""
+        """Return the next `limit` records of the log after the id `after`, only those of `task` if
+        it is set, and the id of the last of them; "" if no more records follow."""
         names = [self._log]
         if task is not None:
             names = [f"{self.store}on:{place(task, target)}" for target in self._targets(task)]
@@ -246,8 +252,9 @@ class Records:
         return self._read_entries(entries), entries[-1][0] if len(entries) == limit else ""
 
     def load(self, lines: Iterable[bytes], first: int = 1) -> tuple[int, int]:
-        """Add exported records; return the number of new ones, and the number stored before.
-        UsageError names a malformed line, counted from `first`; the lines before it are added."""
+        """Add exported records; return the number of new records, and the number that existed
+        before. Raises UsageError for a malformed line, with its number counted from `first`; the
+        lines before it are added."""
         records, problem = [], None
         for number, line in enumerate(lines, start=first):
             try:
@@ -275,13 +282,14 @@ class Records:
         ]
 
     def adopt(self) -> None:
-        """Move the records of an older version to the log; costs one command if there are none."""
+        """Move the records of older versions to the log; costs a single command if there are
+        none."""
         while self._older.adopt():
             pass
 
     def _rules(self, kinds: Sequence[tuple[str, str]]) -> list[RuleSummary]:
-        """Return a summary for each pair of class and rule, except pairs whose last record was just
-        removed."""
+        """Return a summary of the records of each pair of device class and rule, except pairs whose
+        last record was just removed."""
         words: list[Sequence[str | int]] = []
         for name in (kind(*pair) for pair in kinds):
             made_key = f"{self.store}made:{name}"
@@ -315,7 +323,7 @@ class Records:
         yield from self._read_log(self._log)
 
     def _read_log(self, name: str) -> Iterator[StoredRecord]:
-        """Yield the records of one stream, page by page."""
+        """Yield the records of a stream, reading it page by page."""
         after = ""
         while True:
             entries = self._entries(name, after, _PAGE)
@@ -325,13 +333,13 @@ class Records:
             after = entries[-1][0]
 
     def _entries(self, name: str, after: str, limit: int) -> list[tuple[str, str]]:
-        """Return (id, digest) of the entries after an id."""
+        """Return the (id, digest) of each entry of a stream after the id `after`."""
         start = f"({after}" if after else "-"
         entries = self._client.command("XRANGE", name, start, "+", "COUNT", limit)
         return [(entry_id, fields["digest"]) for entry_id, fields in entries]
 
     def _read_entries(self, entries: Sequence[tuple[str, str]]) -> list[StoredRecord]:
-        """Return the records that were not removed meanwhile."""
+        """Return the records of these entries, except records that were removed meanwhile."""
         lines = self.lines([digest for _, digest in entries])
         pairs = zip(entries, lines, strict=True)
         return [
@@ -343,8 +351,8 @@ class Records:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TrialRecords:
-    """The records of a store, and those of `beside`; an added record is also a trial of one job.
-    Implements `RecordStore`."""
+    """The records of a store and, for searches, of the store `beside`. A record that is added
+    becomes a trial of a job, too. Implements `RecordStore`."""
 
     records: Records
     job: str
@@ -356,8 +364,8 @@ class TrialRecords:
         self.records.add(record, self.job, self.attempt)
 
     def find(self, task: str, fingerprint: str) -> list[TuningRecord]:
-        """Return records, as `Records.find` does; those of two stores sorted by when they were
-        made."""
+        """Return all records of a task on a target; the records of two stores are sorted by time of
+        creation."""
         records = self.records.find(task, fingerprint)
         if self.beside is not None:
             records += self.beside.find(task, fingerprint)
@@ -371,8 +379,8 @@ class TrialRecords:
 
 
 def _record(line: str) -> TuningRecord | None:
-    """Return the record of a line; None for a newer worker's, since every line was checked when it
-    was added."""
+    """Return the parsed record of a JSON line; None for a line of a newer version. Other lines can
+    always be parsed, because they were checked when they were added."""
     try:
         return TuningRecord.from_line(line)
     except ValueError:

@@ -1,1 +1,1 @@
-"""The connection to Redis: clients, their limits on waiting, the embedded server, Lua scripts."""
+"""The access to Redis: clients, time limits, the embedded server and the Lua scripts."""

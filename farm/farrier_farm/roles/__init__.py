@@ -1,1 +1,2 @@
-"""The processes of one machine: started, watched, and started again."""
+"""The processes of a farm on one machine, called roles: how they are started, monitored, and
+restarted."""

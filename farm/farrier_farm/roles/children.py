@@ -14,9 +14,9 @@ _LIBC = ctypes.CDLL(None)
 
 
 def bound_to_this_process() -> Callable[[], None]:
-    """Return a function for `preexec_fn` of `subprocess.Popen`, with which, on Linux, the child is
-    killed when the thread that started it ends, however early that is. The work of such a child has
-    to survive that."""
+    """Return a function for the argument `preexec_fn` of `subprocess.Popen`. With it, on Linux, the
+    kernel kills the child when the thread that started the child ends. The child is killed at any
+    point, so its work must tolerate that."""
     return functools.partial(_die_with, os.getpid())
 
 

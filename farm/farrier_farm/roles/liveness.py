@@ -1,4 +1,4 @@
-"""The detection of roles that hang: they live, but give no sign of life
+"""The detection of roles that hang: their processes exist, but no longer renew their sign of life
 (`farrier_device.alive`)."""
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ _PROBED_S = 1.0
 
 @dataclasses.dataclass(slots=True)
 class _Doubt:
-    """A silent role, and the time for which the machine has kept it from a sign."""
+    """A role without a recent sign of life, and the time for which the machine has kept the role
+    from running."""
 
     pid: int
     glimpse: Glimpse
@@ -38,10 +39,11 @@ class _Doubt:
 
 
 class Liveness:
-    """Judges roles by their silence, and by the state of their processes in the kernel: a process
-    that is stopped certainly does nothing. Time in which others kept a role waiting does not count:
-    this process, if it could not look because the machine stood still; Redis; the server that the
-    role needs; and other processes that had the processors or the disk."""
+    """Decides which roles hang, from the age of their signs of life and from the state of their
+    processes in the kernel: a process that is stopped by a signal hangs. The time for which a role
+    could not work for other reasons does not count: because the machine was suspended (then this
+    process did not run either), because Redis or the server that the role needs was unavailable, or
+    because other processes used the processors or the disk."""
 
     def __init__(self, limit_s: float, redis_answers: Callable[[], bool]) -> None:
         self._limit_s = limit_s
@@ -53,7 +55,8 @@ class Liveness:
         self._looked = time.monotonic()
 
     def hung(self, roles: Sequence[Role]) -> list[tuple[Role, str]]:
-        """Return the roles that hang, each with the evidence. Call it often."""
+        """Return the roles that hang, each with a description of the evidence. Call this method
+        often, because it measures times between calls."""
         now = time.monotonic()
         is_late = now - self._looked > self._doubt_s
         try:
@@ -110,7 +113,7 @@ class Liveness:
 
 
 def answers(url: str) -> bool:
-    """Return whether Redis answers within `PROBE`'s time."""
+    """Return whether Redis answers within the time of `PROBE`."""
     try:
         connect(url, PROBE).close()
     except FarrierError:
@@ -119,8 +122,8 @@ def answers(url: str) -> bool:
 
 
 def check(role: str, signs: Path, limit_s: float) -> list[int]:
-    """Return the ids of a role's processes on this machine, all of which are alive. Raises
-    ServiceError if one hangs, or there is none."""
+    """Return the process ids of a role on this machine. Raises ServiceError if a process of the
+    role hangs, or none exists."""
     silent = silent_s(signs, role)
     for pid, seconds in silent.items():
         if process_state.is_stopped(pid):
@@ -139,7 +142,8 @@ def check(role: str, signs: Path, limit_s: float) -> list[int]:
 
 
 def _hangs(role: str, pid: int, signs: Path, limit_s: float) -> bool:
-    """Return whether a silent process stays silent although nothing keeps it waiting for long."""
+    """Return whether a process hangs: its last sign of life is older than `limit_s`, or than
+    `MOST_LIMITS` times as long if the machine keeps the process from running."""
     before = process_state.glimpse(pid)
     time.sleep(_PROBED_S)
     kept_waiting_s = process_state.glimpse(pid).kept_waiting_s(before)

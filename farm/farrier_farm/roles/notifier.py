@@ -1,8 +1,10 @@
-"""The notifier of webhooks: one thread turns the farm's events into deliveries, others send them.
+"""The sender of webhooks: one thread turns the farm's events into deliveries, and others send the
+deliveries.
 
-It runs in each API server of a farm: each delivery is made once, and taken by one server at a time
-(`webhooks.py`). Nobody waits for it. A slow webhook delays only its user, who gets at most
-`OF_A_USER` of the tries in progress."""
+Each API server of a farm runs a notifier; each delivery is created once, and sent by one server at
+a time (`webhooks.py`). No request waits for it. A slow webhook delays only its own user, who may
+have at most `OF_A_USER` deliveries in progress.
+"""
 
 from __future__ import annotations
 
@@ -39,8 +41,8 @@ _log = logging.getLogger(__name__)
 
 
 class Notifier(Closing):
-    """The threads of the notifier, which run until it is closed; deliveries in progress then are
-    tried again later."""
+    """The threads that create and send deliveries, until the notifier is closed. Deliveries that
+    are in progress at that time are sent again later."""
 
     def __init__(self, farm: Farm) -> None:
         self._farm = farm
@@ -56,7 +58,7 @@ class Notifier(Closing):
             thread.start()
 
     def close(self) -> None:
-        """Begin nothing more, and wait a moment for the threads."""
+        """Start no more deliveries, and wait for a short time until the threads end."""
         self._over.set()
         for thread in self._threads:
             thread.join(1.0)  # Redis may be away, and is not waited for
@@ -73,7 +75,7 @@ class Notifier(Closing):
     # Events → deliveries
 
     def make(self) -> None:
-        """Make the deliveries for events since the last call."""
+        """Create the deliveries for events since the last call."""
         hooks = self._farm.webhooks
         after = hooks.cursor()
         if after is None:  # from now on
@@ -102,7 +104,7 @@ class Notifier(Closing):
     def _told(
         self, event: Mapping[str, Any], hooks: list[Webhook]
     ) -> Iterator[tuple[Webhook, dict[str, Any]]]:
-        """Iterate over the webhooks that receive an event, each with the body of its request."""
+        """Yield the webhooks that receive an event, each with the JSON body of its request."""
         if event["kind"] == "device":
             name = _OF_DEVICE.get(event["what"], f"device.{event['what']}")
             reason = str(event.get("reason") or "")[:_LONGEST]
@@ -121,14 +123,14 @@ class Notifier(Closing):
                 yield from ((hook, body) for hook in wanted if hook.owner == job.owner)
 
     def _may_see(self, hook: Webhook, event: str) -> bool:
-        """Return whether the webhook's owner is still a user, and may see this event."""
+        """Return whether the owner of the webhook is still a user, and may see this event."""
         user = self._users.named(hook.owner)
         if user is None or user.has_expired:
             return False
         return event not in DEVICE_EVENTS or user.role.includes(Role.OPERATOR)
 
     def _job(self, job_id: str) -> Job | None:
-        """Return the job, or None if it is an inspection or a listing, or was deleted."""
+        """Return the job of an event; None for an inspection, a listing or a deleted job."""
         try:
             job = self._farm.jobs.get(job_id)
         except NotFoundError:
@@ -138,7 +140,7 @@ class Notifier(Closing):
     # Deliveries → requests
 
     def _begin(self) -> None:
-        """Begin to send due deliveries, as far as there is room for tries."""
+        """Start to send due deliveries, up to the limits on deliveries in progress."""
         with self._counting:
             under_way = +self._under_way
         room = AT_ONCE - under_way.total()

@@ -1,4 +1,4 @@
-"""A check that this machine's own API answers, made as a client would, including TLS."""
+"""The check that the API on this machine answers. It connects as a client does, including TLS."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _TIMEOUT_S = 2.0
 
 
 class Probe:
-    """The check of one server. `certified_name` is a name in the API's certificate, set after its
-    first answer; "" without TLS."""
+    """The check of an API server. `certified_name` is a name in the server's certificate, which is
+    read at the first answer; "" without TLS."""
 
     def __init__(self, settings: Settings) -> None:
         self._address = local_address(settings.api_host, settings.api_port)
@@ -26,8 +26,8 @@ class Probe:
 
     @property
     def url(self) -> str:
-        """The address at which users reach the API: with the certificate's name, if there is
-        one."""
+        """The URL at which users reach the API, which contains the name in the certificate, if
+        there is one."""
         if self._trust is None:
             return f"http://{self._address}"
         if self.certified_name:
@@ -35,7 +35,8 @@ class Probe:
         return f"https://{self._address}"
 
     def answers(self) -> bool:
-        """Return whether the API and Redis are ready. Raises StorageError if the disk is not."""
+        """Return whether the API and Redis are ready. Raises StorageError if the server reports
+        that its disk is not."""
         if self._trust is None:
             connection = http.client.HTTPConnection(self._address, timeout=_TIMEOUT_S)
         else:
@@ -58,14 +59,15 @@ class Probe:
 
 
 def local_address(host: str, port: int) -> str:
-    """Return `host:port` for a client on this machine, for a server that listens on `host`."""
+    """Return the address `host:port` at which a client on this machine reaches a server that
+    listens on `host`."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _pinned(certificate: Path) -> ssl.SSLContext:
-    """Return a TLS context that trusts exactly this certificate, whatever its name and issuer
-    are."""
+    """Return a TLS context that trusts exactly this certificate, independently of its host names
+    and issuer."""
     context = ssl.create_default_context(cafile=certificate)
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.check_hostname = False
@@ -73,7 +75,7 @@ def _pinned(certificate: Path) -> ssl.SSLContext:
 
 
 def _name(certificate: dict[str, Any]) -> str:
-    """Return the first host name of a certificate, or its first address."""
+    """Return the first host name in a certificate or, without host names, the first IP address."""
     names = certificate.get("subjectAltName", ())
     ordered = [value for kind, value in names if kind == "DNS"]
     ordered += [value for kind, value in names if kind == "IP Address"]

@@ -1,5 +1,6 @@
-"""The state of an idle process in the kernel: stopped, or waiting for a processor or a disk. Linux
-reports it in `/proc` (proc_pid_stat(5), Documentation/scheduler/sched-stats.rst)."""
+"""The kernel's view of a process that makes no progress: stopped by a signal, or waiting for a
+processor or the disk. Linux reports it in `/proc` (proc_pid_stat(5),
+Documentation/scheduler/sched-stats.rst)."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ _STEAL = 7  # The column of `/proc/stat` with the time that a hypervisor used fo
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Glimpse:
-    """The state of a process at one moment."""
+    """The state of a process in the kernel at one moment."""
 
     at: float  # By the monotonic clock.
     is_held: bool
@@ -27,9 +28,9 @@ class Glimpse:
     stolen_s: float  # The time taken from each processor of this machine since its start.
 
     def kept_waiting_s(self, before: Glimpse) -> float:
-        """Return for how many of the seconds since an earlier look the process may have been unable
-        to run. The waits of its threads are added up, because one thread may hold the interpreter's
-        lock against the next."""
+        """Return the number of seconds since the earlier state `before` for which the process may
+        have been unable to run. The waiting times of its threads are added, because each thread may
+        hold the interpreter lock that the next one needs."""
         past_s = self.at - before.at
         if self.is_held:
             return past_s
@@ -40,12 +41,12 @@ class Glimpse:
 
 
 def is_stopped(pid: int) -> bool:
-    """Return whether a signal has stopped a process, which then certainly does nothing."""
+    """Return whether a signal, such as SIGSTOP, has stopped a process."""
     return _state(Path(f"/proc/{pid}")) == _STOPPED
 
 
 def glimpse(pid: int) -> Glimpse:
-    """Look at the state of a process, which may be gone."""
+    """Return the present state of a process, which may have exited."""
     is_held, waited_s = False, {}
     with contextlib.suppress(OSError):
         for thread in Path(f"/proc/{pid}/task").iterdir():
@@ -55,7 +56,7 @@ def glimpse(pid: int) -> Glimpse:
 
 
 def _state(process: Path) -> str:
-    """Return the letter of the state of a process or thread; "-" if it is gone."""
+    """Return the letter of the state of a process or thread in `/proc`; "-" if it has exited."""
     try:
         return (process / "stat").read_text().rsplit(")", 1)[1].split()[0]
     except (OSError, IndexError):
@@ -63,8 +64,8 @@ def _state(process: Path) -> str:
 
 
 def _waited_s(thread: Path) -> float:
-    """Return the time that a thread has waited on a run queue; 0 if it is gone, or the kernel does
-    not count."""
+    """Return the time that a thread has waited on a run queue, in seconds; 0 if the thread has
+    exited, or if the kernel does not measure the time."""
     try:
         return int((thread / "schedstat").read_text().split()[1]) / 1e9
     except (OSError, IndexError, ValueError):

@@ -1,4 +1,5 @@
-"""The roles of one machine as child processes: start, watch, restart, stop."""
+"""The start, monitoring, restart and stop of the roles of a machine, each of which is a child
+process."""
 
 from __future__ import annotations
 
@@ -25,8 +26,9 @@ STOP_S = 20.0  # The time that roles get to stop together, before they are kille
 
 
 class Role:
-    """A role as one process, whose output goes to `<logs>/<name>.log`, and which renews its sign of
-    life in the directory `signs`. It waits for the server `needs`, if that is set."""
+    """A role (such as the broker or a worker) as a child process. Its output goes to
+    `<logs>/<name>.log`, and it renews its sign of life in the directory `signs`. `needs` is the
+    name of the server on which the role depends, or ""."""
 
     def __init__(
         self,
@@ -39,8 +41,8 @@ class Role:
         sign: str = "",
         needs: str = "",
     ) -> None:
-        """Create a role that is not started. `sign` is the name of its sign of life, if it differs
-        from its name."""
+        """Create a role without starting its process. `sign` is the name of its sign of life, if it
+        differs from the name of the role."""
         self.name = name
         self.needs = needs
         self.log = logs / f"{name}.log"
@@ -57,7 +59,7 @@ class Role:
 
     @property
     def ended(self) -> bool:
-        """Return whether it was started and is gone."""
+        """Return whether the process was started and has exited."""
         return self._process is not None and self._process.poll() is not None
 
     @property
@@ -69,8 +71,8 @@ class Role:
         return None if self._process is None else self._process.pid
 
     def stopped_by(self) -> signal.Signals | None:
-        """Return the signal, such as SIGSTOP, that has stopped it since the last call, or None. A
-        stopped process lives and does nothing."""
+        """Return the signal, such as SIGSTOP, that has stopped the process since the last call, or
+        None."""
         if self._process is None or self._process.poll() is not None:
             return None
         with contextlib.suppress(ChildProcessError):  # it ended meanwhile
@@ -100,9 +102,10 @@ class Role:
         self._again_at = None
 
     def look_after(self, may_start: Callable[[], bool] = lambda: True) -> str:
-        """Start it again if it has ended, after pauses that grow while it keeps ending, and only if
-        it `may_start`: otherwise a server that it needs is away, and it would end again. Return
-        news for the user, each once: that it ended, that it keeps ending, that it is up again."""
+        """Start the process again if it has exited, after pauses that increase while it repeatedly
+        exits. If `may_start` is false, because a server that the role needs is unavailable, the
+        process is not started. Return news for the user, each once: that the process exited, that
+        it repeatedly exits, or that it runs again."""
         now = time.monotonic()
         news = ""
         if not self.ended:
@@ -136,8 +139,9 @@ class Role:
         return ""
 
     def silent_s(self, since: float) -> float:
-        """Return for how many seconds it has given no sign of life, counted from `since` at the
-        earliest. A role without a first sign is starting, and counts as silent after START_S."""
+        """Return the seconds since the last sign of life of the role, or since `since` if that is
+        later. For a role that has not given a sign of life yet, the time counts from START_S after
+        the start of its process."""
         if self.pid is None or self.ended:
             return 0.0
         sign = self._last_sign()
@@ -149,13 +153,14 @@ class Role:
         return last_sign(self._signs, self._sign, self.pid or 0)
 
     def replace(self) -> None:
-        """Kill it because it hangs; `look_after` starts it again at once."""
+        """Kill the process because it hangs; `look_after` then starts a new process at once."""
         self.signal(signal.SIGKILL)
         self.wait(STOP_S)
         self._again_at = time.monotonic()
 
     def last_words(self) -> str:
-        """Return the error that it ended with, or the last lines of its log since its start."""
+        """Return the error message with which the process exited, or the last lines of its log
+        since its start."""
         with self.log.open("rb") as log:
             log.seek(self._said_before)
             lines = log.read().decode(errors="replace").strip().splitlines()
@@ -167,7 +172,7 @@ class Role:
             self._process.send_signal(number)
 
     def wait(self, timeout_s: float) -> bool:
-        """Return whether it is gone, after waiting for at most `timeout_s`."""
+        """Wait for at most `timeout_s` until the process exits, and return whether it has."""
         try:
             if self._process is not None:
                 self._process.wait(timeout_s)
@@ -177,8 +182,8 @@ class Role:
 
 
 def stop_together(roles: Sequence[Role], hurry: Callable[[], bool]) -> None:
-    """Send SIGTERM to the roles, and once more when `hurry()` is true, which makes them end at
-    once; kill the rest after STOP_S."""
+    """Send SIGTERM to all roles, and once more when `hurry()` becomes true, which makes them exit
+    at once; kill the processes that still run after STOP_S."""
     hurried = False
     for role in roles:
         role.signal(signal.SIGTERM)

@@ -1,11 +1,12 @@
-"""The whole service on one machine: every role as a process of its own, started and stopped as one.
+"""The command `farrier up`: all roles of a farm on one machine, each as a process, started and
+stopped together.
 
     Valkey → API, broker, worker, builders, trainer → device agent
 
-A role that dies is started again, for ever, with pauses that grow while it keeps dying; a role that
-hangs is killed and started again. The others keep working, as they would on separate machines.
-Ctrl-C, SIGTERM or the end of the terminal stops the roles in the opposite order; a second Ctrl-C
-hands running work back at once.
+A role that exits is always started again, with pauses that increase while it repeatedly exits; a
+role that hangs is killed and started again. The other roles keep working, as they would on separate
+machines. Ctrl-C, SIGTERM or the end of the terminal session stops the roles in the opposite order;
+after a second Ctrl-C, workers hand their jobs back to the queue at once.
 """
 
 from __future__ import annotations
@@ -55,10 +56,10 @@ Announce = Callable[[str], None]
 
 
 def run(settings: Settings, *, announce: Announce) -> int:
-    """Run until a signal; return the exit code.
+    """Run the farm until a signal arrives; return the exit code.
 
-    Raises ConflictError if a farm runs in this home already, UsageError for a port that is taken,
-    ServiceError for a role that does not come up at the start, with its last words and log.
+    Raises ConflictError if a farm is already running in this home, UsageError for a port that is in
+    use, ServiceError with the last lines of the log for a role that does not start.
     """
     with contextlib.ExitStack() as stack:
         stop = stack.enter_context(_caught_signals())
@@ -90,10 +91,8 @@ def run(settings: Settings, *, announce: Announce) -> int:
 
 
 class _Stop:
-    """The number of times that the user has requested the end.
-
-    A signal handler may run while the main thread holds the lock of the queue on which it waits. Of
-    the standard library's queues and locks only SimpleQueue allows that."""
+    """The number of times that the user has requested the farm to stop, and a wait for such a
+    request."""
 
     def __init__(self) -> None:
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -104,7 +103,7 @@ class _Stop:
         self._bell.put(None)
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for the request to end; return whether it was made."""
+        """Wait up to `timeout_s` for a request to stop; return whether one was made."""
         if self._asked == 0:
             with contextlib.suppress(queue.Empty):
                 self._bell.get(timeout=timeout_s)
@@ -115,9 +114,9 @@ class _Stop:
 
 
 class _Store(Closing):
-    """Valkey, watched by a thread, because a check may wait for it long: it is started again for
-    ever if it dies, and continued if a signal has stopped it. Loading its data again would take
-    longer than starting a role."""
+    """Valkey, and a thread that monitors it, because a check may have to wait long for an answer.
+    Valkey is started again if it dies, and continued if a signal has stopped it, since a restart
+    would have to load all data."""
 
     def __init__(self, valkey: embedded.Embedded, announce: Announce) -> None:
         self._valkey = valkey
@@ -153,7 +152,7 @@ class _Store(Closing):
                 os.kill(pid, signal.SIGCONT)
 
     def _revive(self) -> float:
-        """Start Valkey again if it has died. Return the time until the next check."""
+        """Start Valkey again if it has died. Return the time until the next check, in seconds."""
         try:
             revived = self._valkey.revive()
         except (FarrierError, OSError) as error:
@@ -168,7 +167,7 @@ class _Store(Closing):
 
 
 class _Crew:
-    """The roles other than Valkey."""
+    """All roles except Valkey."""
 
     def __init__(self, settings: Settings, stop: _Stop) -> None:
         self._settings = settings
@@ -186,8 +185,8 @@ class _Crew:
         self._workers.append(self._role("trainer", [*farrier, "trainer"]))
 
     def start(self, announce: Announce) -> str | None:
-        """Start all roles and return the API's URL when they are ready; None if the user has
-        requested the end before."""
+        """Start all roles, and return the URL of the API when they are ready; None if the user has
+        requested a stop before."""
         for role in (*self._servers, *self._workers):
             role.start()
         if not self._await(self._probe.answers, f"{self._probe.url} does not answer"):
@@ -219,8 +218,8 @@ class _Crew:
         return answers(self._settings.redis_url or "")
 
     def look_after(self, announce: Announce) -> None:
-        """Start roles again that ended, and replace roles that hang. While Redis is away no role
-        starts; when it is back, each does at once."""
+        """Restart roles that have exited, and replace roles that hang. While Redis is unavailable
+        no role is started; when it is available again, each is started at once."""
         roles = (*self._servers, *self._workers)
         for role in roles:
             number = role.stopped_by()
@@ -242,16 +241,18 @@ class _Crew:
                 announce(news)
 
     def stop(self) -> None:
-        """Stop the workers first, so that they can still hand in their results to the servers."""
+        """Stop all roles, first the workers, so that they can still send their results to the
+        servers."""
         for roles in (self._workers, self._servers):
             stop_together(roles, self._stop.asked_twice)
 
     def _role(self, name: str, command: list[str | Path]) -> Role:
-        """Return a server role."""
+        """Return the role `name` with these command-line arguments."""
         return Role(name, command, self._logs, self._environment, signs=self._settings.signs)
 
     def _builder(self, number: int, command: list[str | Path]) -> Role:
-        """Return one of several builders, which share this machine with the worker."""
+        """Return the role of the builder with this number; the settings determine how many builds
+        it runs in parallel."""
         environment = dict(self._environment)
         environment["FARRIER_BUILDS_AT_ONCE"] = str(self._settings.builds_at_once or 1)
         signs = self._settings.signs
@@ -259,8 +260,8 @@ class _Crew:
         return Role(name, command, self._logs, environment, signs=signs, sign="builder")
 
     def _invitation(self, client: Client) -> str | None:
-        """Return a token with which this machine's agent enrols; "" if it is enrolled, None if it
-        is revoked."""
+        """Return an enrolment token for the device agent of this machine; "" if the agent is
+        already enrolled, None if it is revoked."""
         batches = Measurements(client, self._settings).leases
         enrolments = Enrolments(client, self._settings, batches)
         standing = enrolments.standing(DEVICE)
@@ -294,8 +295,8 @@ class _Crew:
         return command
 
     def _await(self, ready: Callable[[], bool], complaint: str) -> bool:
-        """Wait until `ready`; return False if the user has requested the end before. Raises
-        ServiceError if a role ends."""
+        """Wait until `ready()` is true; return False if the user has requested a stop before.
+        Raises ServiceError with `complaint` if a role exits."""
         deadline = time.monotonic() + READY_S
         while not self._stop.wait(_LOOK_S):
             for role in (*self._servers, *self._workers):
@@ -335,7 +336,8 @@ def _introduce(settings: Settings, url: str, token: str, announce: Announce) -> 
 
 
 def _session(devices: Devices) -> str:
-    """Return the session of this machine's agent; "" if it has none or has not enrolled."""
+    """Return the session of this machine's device agent; "" if the agent has no session or is not
+    enrolled."""
     enrolled = [
         device for device in devices.list() if device.id == DEVICE and device.enrolled is not None
     ]
@@ -358,7 +360,7 @@ def _caught_signals() -> Iterator[_Stop]:
 
 @contextlib.contextmanager
 def _alone_in(home: Path) -> Iterator[None]:
-    """Return a context that reserves the home for this process."""
+    """Return a context in which no other process can run a farm in this home."""
     with disk.storage_errors(f"cannot write in {home}"):
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         (home / "logs").mkdir(exist_ok=True)
@@ -379,7 +381,7 @@ def _alone_in(home: Path) -> Iterator[None]:
 
 
 def _free_port(host: str, port: int, option: str) -> int:
-    """Return the port, or any free one for 0. Raises UsageError if it is taken."""
+    """Return the port, or for 0 any free port. Raises UsageError if the port is in use."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

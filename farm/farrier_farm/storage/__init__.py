@@ -1,1 +1,2 @@
-"""The files of a farm: blobs by their sha256, models of several blobs, and references to both."""
+"""The files of a farm: blobs identified by their SHA-256, models of several blobs, and references
+to blobs and models."""

@@ -1,9 +1,12 @@
-"""The blob store: files by their sha256 (`content.ContentStore`), and resumable uploads to it.
+"""The blob store with resumable uploads. A blob is a file identified by its SHA-256
+(`content.ContentStore`).
 
-An upload is a file that grows, chunk by acknowledged chunk, until it becomes a blob. Its state is
-in its two files: `<home>/uploads/<id>.json` (promised size and digest, its user) and `<id>.part`,
-whose length is the offset. So it survives restarts of the process and the machine. The digest is
-computed while one process appends; if another continues, the file is read once more at its end."""
+An upload is a file that grows with each acknowledged chunk until it becomes a blob. Its state is in
+two files: `<home>/uploads/<id>.json` (the announced size and digest, and the user), and
+`<id>.part`, whose length is the offset. Therefore an upload survives restarts of the process and of
+the machine. The digest is computed while a single process appends all chunks; if another process
+continues the upload, the complete file is read once more at the end.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ _ID = re.compile(r"[0-9a-f]{32}")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Upload:
-    """A resumable upload: `offset` bytes of `size` are durable."""
+    """A resumable upload, of which `offset` bytes of `size` are durably stored."""
 
     id: str
     size: int
@@ -43,7 +46,8 @@ class Upload:
 
 
 class _RunningDigests:
-    """The running sha256 of the newest uploads whose bytes were all appended by this process."""
+    """The intermediate SHA-256 states of the newest uploads whose bytes were all appended by this
+    process."""
 
     MOST = 1000
 
@@ -52,7 +56,8 @@ class _RunningDigests:
         self._known: dict[str, tuple[int, hashlib._Hash]] = {}
 
     def take(self, upload_id: str, offset: int) -> hashlib._Hash | None:
-        """Return and forget the digest of the first `offset` bytes; None if it is not known."""
+        """Remove and return the SHA-256 state of the first `offset` bytes of an upload; None if
+        this process has not computed it."""
         with self._lock:
             length, digest = self._known.pop(upload_id, (0, hashlib.sha256()))
         return digest if length == offset else None
@@ -65,8 +70,8 @@ class _RunningDigests:
 
 
 class BlobStore(ContentStore):
-    """The blob store with resumable uploads. A full disk, quota or I/O error raises
-    StorageError."""
+    """The blob store with resumable uploads. Every method raises StorageError for a full disk or
+    quota, or an I/O error."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
@@ -77,8 +82,8 @@ class BlobStore(ContentStore):
             self._uploads.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def begin(self, size: int, sha256: str | None = None, owner: str | None = None) -> Upload:
-        """Start an upload of a user. Raises UsageError above `max_upload_bytes`, StorageError if it
-        does not fit on the disk."""
+        """Start an upload of a user. Raises UsageError for a size above `max_upload_bytes`,
+        StorageError if the file does not fit on the disk."""
         if size < 0:
             raise UsageError(f"the size is {size}")
         if self._max_bytes and size > self._max_bytes:
@@ -115,17 +120,17 @@ class BlobStore(ContentStore):
         return Upload(upload_id, promise["size"], offset, promise["sha256"], promise.get("owner"))
 
     def has_upload(self, upload_id: str) -> bool:
-        """Return whether an upload has begun and is not complete."""
+        """Return whether an upload was started and is not complete."""
         return _ID.fullmatch(upload_id) is not None and self._file(upload_id, ".json").exists()
 
     def abandon(self, upload_id: str) -> None:
-        """Forget an upload."""
+        """Remove an upload and its bytes."""
         with disk.storage_errors(f"cannot remove upload {upload_id}"):
             self._remove_upload(upload_id)
 
     def append(self, upload_id: str, offset: int, chunk: bytes) -> Upload:
-        """Append to an upload; durable on return. Raises ConflictError if `offset` is not the
-        upload's, UsageError beyond the promised size."""
+        """Append a chunk to an upload durably. Raises ConflictError if `offset` differs from the
+        upload's present offset, UsageError if the chunk exceeds the announced size."""
         with self._locked(upload_id) as (upload, descriptor):
             if offset != upload.offset:
                 raise ConflictError(
@@ -148,9 +153,10 @@ class BlobStore(ContentStore):
             return dataclasses.replace(upload, offset=end)
 
     def finish(self, upload_id: str, claim: Callable[[str], None] = lambda _: None) -> str:
-        """Return the sha256 of the complete blob. Raises ConflictError if bytes are missing, or if
-        the digest differs, which also removes the upload. `claim` notes the owner of the bytes with
-        this digest; if it raises, the upload is unchanged and may be finished again."""
+        """Turn a complete upload into a blob and return its SHA-256. Raises ConflictError if bytes
+        are missing, or if the digest differs from the announced one, in which case the upload is
+        removed. `claim` is called with the digest to store the claim of the user; if it raises, the
+        upload is unchanged and may be finished again."""
         with self._locked(upload_id) as (upload, _):
             if upload.offset != upload.size:
                 raise ConflictError(
@@ -171,8 +177,8 @@ class BlobStore(ContentStore):
             return digest
 
     def sweep(self, is_needed: Callable[[str], bool], older_than_s: float) -> int:
-        """Remove uploads, drafts, and unneeded blobs that were not written or renewed for
-        `older_than_s`; return the bytes removed."""
+        """Remove uploads, drafts, and blobs for which `is_needed` is false, if they were not
+        written or renewed for `older_than_s`; return the number of bytes removed."""
         limit = time.time() - older_than_s
         removed = 0
         for path in self._uploads.iterdir():
@@ -194,7 +200,8 @@ class BlobStore(ContentStore):
 
     @contextlib.contextmanager
     def _locked(self, upload_id: str) -> Iterator[tuple[Upload, int]]:
-        """Yield the upload, and its part open for appending; two requests at once take turns."""
+        """Return a context with the upload, and its file opened for appending. Only one caller at a
+        time holds the upload."""
         self.upload(upload_id)
         with disk.storage_errors(f"cannot go on with upload {upload_id}"):
             descriptor = os.open(self._file(upload_id, ".part"), os.O_WRONLY | os.O_APPEND)

@@ -1,4 +1,4 @@
-"""The farm's blobs, which are removed when nothing refers to them; `blobs.BlobStore` adds
+"""The farm's blobs, which are removed when nothing refers to them. `blobs.BlobStore` adds
 uploads."""
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _LOOKS = 10  # The number of looks for a blob that may be set aside and back mea
 
 @dataclasses.dataclass(frozen=True)
 class Quota(Limits):
-    """The limits of the store: blobs take at most `max_bytes`, if that is not 0, and leave
-    `min_free_bytes` of the disk free. Nothing is removed to make room."""
+    """The limits of the blob store: blobs take at most `max_bytes` (0 for no limit), and at least
+    `min_free_bytes` of the disk stay free. No blob is removed to make room."""
 
     max_bytes: int
     min_free_bytes: int
 
     def check_room(self, store: FileStore, nbytes: int) -> None:
-        """Raise StorageError if `nbytes` more would exceed the quota or fill the disk."""
+        """Raise StorageError if `nbytes` more bytes would exceed the quota or fill the disk."""
         with disk.storage_errors(f"cannot look at {store.root}"):
             free = shutil.disk_usage(store.root).free
         if free - nbytes < self.min_free_bytes:
@@ -54,10 +54,11 @@ class Quota(Limits):
 
 
 class ContentStore(content_store.ContentStore):
-    """The blob files of a farm: a path is `<home>/blobs/<2 hex>/<64 hex>`, a draft
-    `<home>/blobs/drafts/…`. An acknowledged blob is on the disk (fsync of file and directory). A
-    full disk, quota or I/O error raises StorageError, other bytes than expected ConflictError, and
-    a missing blob NotFoundError."""
+    """The blob files of a farm. The path of a blob is `<home>/blobs/<2 hex>/<64 hex>`, that of a
+    draft (an incomplete file) `<home>/blobs/drafts/…`. An acknowledged blob is on disk (fsync of
+    file and directory). Methods raise StorageError for a full disk or quota or an I/O error,
+    ConflictError for bytes with another SHA-256 than expected, and NotFoundError for a missing
+    blob."""
 
     def __init__(self, settings: Settings) -> None:
         quota = Quota(settings.blob_quota_bytes, settings.min_free_bytes)
@@ -66,8 +67,8 @@ class ContentStore(content_store.ContentStore):
             self.drafts.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def path(self, sha256: str) -> Path:
-        """Return the path of a blob, for streaming. Raises NotFoundError, also for a text that is
-        not a sha256."""
+        """Return the path of a blob's file. Raises NotFoundError, also for a text that is not a
+        valid SHA-256."""
         for _ in range(_LOOKS if _LAYOUT.is_name(sha256) else 0):
             if self.has(sha256):
                 return self._path(sha256)
@@ -77,8 +78,8 @@ class ContentStore(content_store.ContentStore):
         raise self._missing(sha256)
 
     def renew(self, sha256: str) -> bool:
-        """Return whether a blob is stored, and renew its time, so that a sweep spares it as if it
-        had been stored now."""
+        """Return whether a blob is stored, and set its time to now, so that a sweep does not remove
+        it for as long as a new blob."""
         with disk.storage_errors(f"cannot renew blob {sha256}"):
             return self.touch(sha256)
 
@@ -95,12 +96,12 @@ class ContentStore(content_store.ContentStore):
         return super().used() + sum(file.nbytes for file in self._aside())
 
     def remove(self, sha256: str, is_needed: Callable[[str], bool]) -> bool:
-        """Remove a blob, unless it is needed. A process that marks it as needed before storing it
-        keeps it."""
+        """Remove a blob, unless `is_needed` returns true for it. If another process stores the blob
+        again meanwhile, and has marked it as needed before, the blob stays."""
         return self.has(sha256) and self._removed(self._path(sha256), is_needed, math.inf)
 
     def discard(self, sha256: str, is_needed: Callable[[str], bool], older_than_s: float) -> None:
-        """Remove one blob as `sweep` does, if it is not needed and was not written or renewed for
+        """Remove a blob for which `is_needed` is false, if it was not written or renewed for
         `older_than_s`."""
         if self.has(sha256):
             path, limit = self._path(sha256), time.time() - older_than_s
@@ -109,8 +110,8 @@ class ContentStore(content_store.ContentStore):
                     self._removed(path, is_needed, limit)
 
     def sweep(self, is_needed: Callable[[str], bool], older_than_s: float) -> int:
-        """Remove drafts, and unneeded blobs that were not written or renewed for `older_than_s`;
-        return the bytes removed."""
+        """Remove drafts, and blobs for which `is_needed` is false, if they were not written or
+        renewed for `older_than_s`; return the number of bytes removed."""
         limit = time.time() - older_than_s
         removed = self.remove_unfinished(limit)
         for file in [*self.files(), *self._aside()]:
@@ -120,12 +121,14 @@ class ContentStore(content_store.ContentStore):
 
     @contextlib.contextmanager
     def keeping(self) -> Iterator[None]:
-        """A context in which no process removes a blob; removals are left to a later sweep."""
+        """Return a context in which no process removes a blob; a later sweep removes what would
+        have been removed."""
         with self._lock(fcntl.LOCK_EX):
             yield
 
     def all(self) -> Iterator[tuple[str, Path]]:
-        """Iterate over all blobs and their files, each once, including blobs that are put aside."""
+        """Yield the SHA-256 and the file of each blob once, including blobs whose removal has
+        begun."""
         seen = set()
         for file in [*self.files(), *self._aside()]:
             if file.name not in seen:
@@ -133,7 +136,7 @@ class ContentStore(content_store.ContentStore):
                 yield file.name, file.path
 
     def _aside(self) -> Iterator[StoredFile]:
-        """Yield the blobs that are set aside, whose removal has begun."""
+        """Yield the blobs whose files were renamed because their removal has begun."""
         for path in self.drafts.iterdir():
             aside = _ASIDE.fullmatch(path.name)
             if aside is not None:
@@ -141,8 +144,9 @@ class ContentStore(content_store.ContentStore):
 
     @contextlib.contextmanager
     def _lock(self, kind: int) -> Iterator[None]:
-        """Lock the store against removals or, shared, a removal against that lock. Raises
-        BlockingIOError if it would have to wait and `kind` forbids it."""
+        """Return a context that locks the store against removals (an exclusive lock) or, with a
+        shared lock, permits a removal. Raises BlockingIOError if another process holds the lock and
+        `kind` forbids to wait."""
         with disk.storage_errors(f"cannot look at {self.root}"):
             lock = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -152,10 +156,11 @@ class ContentStore(content_store.ContentStore):
             os.close(lock)
 
     def _removed(self, path: Path, is_needed: Callable[[str], bool], limit: float) -> bool:
-        """Remove a blob, unless it is needed, or was renewed since `limit`. It is set aside first
-        and checked once more: a renewal before that is seen here, and a later one stores the blob
-        anew. Each removal uses its own name aside, so none removes a blob that another puts back. A
-        removal that is killed in between leaves the blob aside for the next sweep."""
+        """Remove a blob, unless `is_needed` returns true for it or it was renewed since `limit`;
+        return whether it was removed. The file is first renamed, and then checked once more: an
+        earlier renewal is visible then, and a later one stores the blob again. Each removal uses
+        its own temporary name, so that concurrent removals do not interfere. If a removal is
+        killed, the next sweep completes it."""
         name = _ASIDE.fullmatch(path.name)
         assert name is not None
         try:

@@ -1,11 +1,12 @@
-"""Models of several files: a manifest names the blobs that a model consists of.
+"""Models of several files. A manifest names the blobs of a model.
 
 farrier:model:<id>   the manifest, canonical JSON (sorted keys, no blanks); the id is its sha256
-farrier:models       sorted set of these ids, by when somebody last named them, in ms
+farrier:models       sorted set of these ids; the score is the time of last use, in ms
 
-A model of one file needs no manifest: its id is the sha256 of that file. The locations of data
-files are untrusted text: they are only compared with those in the message, and never become
-paths."""
+A model of a single file needs no manifest: its id is the SHA-256 of that file. The locations of
+data files are untrusted text: they are only compared with the locations in the model's ONNX
+message, and are never used as paths.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +55,7 @@ end
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DataFile:
-    """A data file: its blob, and its size in bytes."""
+    """A data file of a model: its blob, and its size in bytes."""
 
     sha256: str
     size: int
@@ -62,28 +63,30 @@ class DataFile:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Manifest:
-    """A model: the blob of its message, and of each data file, by the location in the message."""
+    """A model: the blob of its ONNX message, and the data files by their locations in the
+    message."""
 
     message: str
     files: Mapping[str, DataFile]
 
     @property
     def id(self) -> str:
-        """The id of the model, the sha256 of its manifest or of its only file."""
+        """The id of the model: the SHA-256 of its manifest or, for a model of a single file, of
+        that file."""
         return hashlib.sha256(self.to_json().encode()).hexdigest() if self.files else self.message
 
     def blobs(self) -> dict[str, str]:
-        """Return each blob with a description of it."""
+        """Return the blobs of the model, each with a description for error messages."""
         files = {file.sha256: f"the data file {name!r}" for name, file in self.files.items()}
         return {**files, self.message: "the model's message"}
 
     def to_json(self) -> str:
-        """Return canonical JSON: equal models have equal texts."""
+        """Return the manifest as canonical JSON: equal manifests have equal texts."""
         return json.dumps(dataclasses.asdict(self), sort_keys=True, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> Manifest:
-        """Parse a manifest. Raises ValueError for any other text."""
+        """Return the manifest in a JSON text. Raises ValueError for any other text."""
         return codec.loads(cls, text, name="model")
 
 
@@ -97,12 +100,12 @@ class Models:
         self._forget = client.script(_FORGET)
 
     def create(self, manifest: Manifest, may_use: Callable[[str], bool] = lambda _: True) -> str:
-        """Make a model of stored blobs, durably, and return its id; a repeated call returns the
-        same one. A blob that its user may not use counts as missing.
+        """Create a model from stored blobs durably, and return its id; a repeated call returns the
+        same id. A blob that the user may not use (`may_use`) counts as missing.
 
-        Raises InvalidModelError for locations that no model may have and for a file whose size
-        differs from the manifest; ConflictError, which names some of them, if blobs are missing;
-        StorageError if the disk fails.
+        Raises InvalidModelError for invalid locations and for a file whose size differs from the
+        manifest; ConflictError, which names some of the files, if blobs are missing; StorageError
+        if the disk fails.
         """
         check_files(manifest)
         self._hold(manifest, may_use)
@@ -132,8 +135,8 @@ class Models:
         raise unknown(model)
 
     def hold(self, model: str) -> Manifest:
-        """Keep a model and all its blobs for a while, until something refers to it. Raises
-        NotFoundError for a model that is not stored completely."""
+        """Protect a model and its blobs from removal for a while, until a job refers to the model;
+        return its manifest. Raises NotFoundError for a model that is not completely stored."""
         self._client.command("ZADD", _NAMED, "XX", _now_ms(), model)
         manifest = self.get(model)
         try:
@@ -143,8 +146,9 @@ class Models:
         return manifest
 
     def verified(self, model: str) -> tuple[Path, dict[str, Path]]:
-        """Check every byte of a model, and return its files in the blob store: the message, and the
-        data files by location. Raises NotFoundError, StorageError for damaged bytes."""
+        """Check the SHA-256 of each file of a model, and return the paths of the files: of the ONNX
+        message, and of each data file by its location. Raises NotFoundError, StorageError for
+        damaged bytes."""
         manifest = self.get(model)
         paths = {sha256: self._blobs.verified(sha256) for sha256 in manifest.blobs()}
         data = {location: paths[file.sha256] for location, file in manifest.files.items()}
@@ -153,8 +157,9 @@ class Models:
     def forget_unused(
         self, is_needed: Callable[[str], bool], older_than_s: float, most: int
     ) -> None:
-        """Remove unneeded manifests that were not named for `older_than_s`; look at `most` of them.
-        A manifest that is needed is looked at again after the same time."""
+        """Remove manifests for which `is_needed` is false and that no request has named for
+        `older_than_s`; examine at most `most` manifests. A manifest that is needed is examined
+        again after the same time."""
         before = _now_ms() - int(older_than_s * 1000)
         old = ["-inf", f"({before}", "BYSCORE"]
         for model in self._client.command("ZRANGE", _NAMED, *old, "LIMIT", 0, most):
@@ -166,7 +171,8 @@ class Models:
             self._forget(_keys(model), [before, model, *blobs])
 
     def adopt(self) -> None:
-        """Set the time of manifests of older versions, which stored none, to now."""
+        """Set the time of last use to now for manifests of older versions, which did not store such
+        a time."""
         cursor: str | int = 0
         while True:
             cursor, keys = self._client.command(
@@ -188,7 +194,7 @@ class Models:
 
 
 def _keys(model: str) -> list[str]:
-    """Return the keys of the scripts that make and remove a manifest."""
+    """Return the Redis keys for the scripts that create and remove a manifest."""
     return [f"{_PREFIX}{model}", REFERENCES, _NAMED]
 
 
@@ -197,7 +203,8 @@ def _now_ms() -> int:
 
 
 def check_files(manifest: Manifest) -> None:
-    """Raise InvalidModelError for too many data files, or for locations that no model may have."""
+    """Raise InvalidModelError if the manifest has too many data files, or an invalid location of a
+    data file."""
     if len(manifest.files) > MOST_FILES:
         raise InvalidModelError(
             f"the model has {len(manifest.files)} data files, and {MOST_FILES} are the most",

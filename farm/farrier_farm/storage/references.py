@@ -2,13 +2,14 @@
 
 farrier:refs:<sha256>   set of the keys that refer to it: jobs (to their model and artifact), models
                         (to their blobs), batches until they end, the archives of records
-farrier:hold:<random>   refers to a library that is being stored for a batch
+farrier:hold:<random>   the holder of a blob that is being stored for a batch
 
-A reference is added by the script that writes its holder, and removed by the script that ends the
-holder, so the two are always in step. It names its holder, so a repeated change counts once, and a
-reference whose holder is gone does not count and is dropped when it is seen. A file that a client
-has uploaded and not yet named is kept by the time of its file instead
-(`content.ContentStore.renew`)."""
+The script that creates or removes a holder, the Redis key of an object that refers to the blob or
+model, also adds or removes the reference, so both are always consistent. A reference names its
+holder, so a repeated change counts once, and a reference whose holder no longer exists is ignored
+and removed when it is read. A file that a client has uploaded and no request has named yet is
+protected by the time of its file instead (`content.ContentStore.renew`).
+"""
 
 from __future__ import annotations
 
@@ -68,14 +69,14 @@ class References:
         self._let_go = client.script(_LET_GO)
 
     def are_there(self, sha256: str) -> bool:
-        """Return whether anything refers to a blob or model."""
+        """Return whether an object refers to a blob or model."""
         return bool(self._find([f"{REFERENCES}{sha256}"], []))
 
     @contextlib.contextmanager
     def held(self, sha256: str) -> Iterator[None]:
-        """Return a context that refers to a blob until something else does. Because the reference
-        exists before the blob is stored, no other process removes the blob
-        (`content.ContentStore`)."""
+        """Return a context that holds a temporary reference to a blob, so that another object can
+        refer to it meanwhile. The reference exists before the blob is stored, so no other process
+        removes the blob (`content.ContentStore`)."""
         keys = [f"{REFERENCES}{sha256}", f"{_HOLDERS}{secrets.token_hex(8)}"]
         self._hold(keys, [_HELD_S])
         try:
@@ -84,6 +85,6 @@ class References:
             self._let_go(keys, [])
 
     def adopt(self, item: str, fields: Sequence[str]) -> None:
-        """Add the references of an item that an older version wrote: the digests in these fields
-        of its hash. Adding them again changes nothing."""
+        """Add the references of an item that an older version wrote. `fields` name the item's
+        fields that contain digests of blobs or models. A repeated call changes nothing."""
         self._adopt([REFERENCES], [item, *fields])

@@ -1,4 +1,5 @@
-"""The scripts that Redis runs, each as one atomic change. Several files make one script."""
+"""The Lua scripts that Redis runs, each as one atomic change. A script may be concatenated from
+several files."""
 
 from __future__ import annotations
 
@@ -6,6 +7,6 @@ from importlib import resources
 
 
 def read_scripts(*names: str) -> str:
-    """Return the text of `<name>.lua` of each name, in that order."""
+    """Return the concatenated text of the files `<name>.lua`, in the order of `names`."""
     folder = resources.files(__package__)
     return "\n".join(folder.joinpath(f"{name}.lua").read_text() for name in names)
