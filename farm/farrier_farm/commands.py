@@ -30,7 +30,8 @@ ExpiresOption = Annotated[
 
 
 class RoleOfUser(enum.StrEnum):
-    """The roles of `users.Role`, repeated so that the command line imports nothing heavy."""
+    """The roles of `users.Role`, repeated here so that the start of the command line need not
+    import that module."""
 
     USER = "user"
     OPERATOR = "operator"
@@ -99,7 +100,8 @@ def add_token(
     expires: ExpiresOption = "never",
     home: HomeOption = None,
 ) -> None:
-    """Make a token for a user. It is shown only now: the farm keeps its hash."""
+    """Create a token for a user. The token is shown only now, because the farm stores only its
+    hash."""
     from farrier_farm.access.users import Role, read_expiry
 
     until = read_expiry(expires)
@@ -127,7 +129,7 @@ def rotate_token(
     ] = None,
     home: HomeOption = None,
 ) -> None:
-    """Replace a user's token. The old one and its sessions no longer count."""
+    """Replace a user's token. The old token and its sessions become invalid."""
     from farrier_farm.access.users import read_expiry
 
     until = None if expires is None else read_expiry(expires)
@@ -186,7 +188,7 @@ def _note(action: str, about: str, home: str | None) -> None:
 
 @keys.callback()
 def keys_of_the_farm() -> None:
-    """Manage the key with which the farm signs its artifacts: show it, or replace it."""
+    """Manage the key with which the farm signs its artifacts: show or replace the key."""
 
 
 @keys.command("show")
@@ -207,8 +209,8 @@ def show_keys(
 
 @keys.command("rotate")
 def rotate_keys(home: HomeOption = None) -> None:
-    """Sign with a new key from now on. Older artifacts stay signed by the old key, so pin both keys
-    while such artifacts are in use."""
+    """Sign with a new key from now on. Older artifacts stay signed by the old key, so trust both
+    keys while such artifacts are in use."""
     key = _keys(home).rotate().public
     _note("keys.rotate", key.fingerprint, home)
     typer.echo(f"{key}  {key.fingerprint}")
@@ -254,7 +256,7 @@ def probe(
     role: Annotated[RoleName, typer.Argument(help="Which one.")],
     state: Annotated[Path | None, typer.Option(help="A device's --state.")] = None,
 ) -> None:
-    """Report whether a role of this machine is alive, for health checks."""
+    """Report whether a role (a process of the farm) on this machine is alive, for health checks."""
     from farrier.errors import UsageError
     from farrier_device.alive import SIGNS
     from farrier_farm.redis import embedded

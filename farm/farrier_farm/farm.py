@@ -145,7 +145,8 @@ class Farm:
         return job
 
     def delete(self, job_id: str) -> None:
-        """Cancel a job that has not ended, and remove all data about it; see `Retention.forget`."""
+        """Cancel a job that has not ended, and remove all data about the job; see
+        `Retention.forget`."""
         self.retention.forget(job_id)
 
     def runner(

@@ -168,7 +168,8 @@ class Settings:
 
     @property
     def signs(self) -> Path:
-        """The directory of the signs of life of the processes (`farrier_device.alive`)."""
+        """The directory of the files by which each process shows that it is alive
+        (`farrier_device.alive`)."""
         return self.home / SIGNS
 
     @classmethod

@@ -365,6 +365,6 @@ async def _users(request: Request) -> Users:
 AccessDep = Annotated[Access, Depends(_access)]
 UsersDep = Annotated[Users, Depends(_users)]
 ViewerDep = Annotated[Viewer, Depends(_viewer)]
-"""The user who sent the request, for answers that depend on what they may see."""
+"""The user who sent the request, for answers that depend on the rights of the user."""
 JobDep = Annotated[Job, Depends(_job)]
-"""The job in the path, which `check` has read already."""
+"""The job that the request's path names, which `check` has already read."""

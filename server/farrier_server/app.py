@@ -110,7 +110,7 @@ def create_app(farm: Farm, token: str) -> FastAPI:
         webhooks,
     ):
         app.include_router(resource.router, dependencies=[Depends(bearer_scheme), session])
-    # One request has the document written; requests that arrive meanwhile wait for it.
+    # The first request generates the document; requests that arrive meanwhile wait for it.
     writing = asyncio.Lock()
 
     async def document(_: Request) -> JSONResponse:

@@ -1,4 +1,4 @@
-"""The verbs that this package adds to the `farrier` command: `serve` and `broker`."""
+"""The commands that this package adds to `farrier`: `serve` and `broker`."""
 
 from __future__ import annotations
 

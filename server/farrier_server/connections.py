@@ -35,10 +35,11 @@ from farrier_server.limits import CONNECTIONS
 from farrier_server.problems import BusyError, SlowError, answer_to
 
 MOST = 4096  # The most connections; each takes 5 kB of memory, or 37 kB with a large head.
-# The time from the connection, or from the end of the previous response, to a complete head.
+# The time in seconds from the start of the connection, or from the end of the previous response, to
+# a complete header.
 HEAD_S = 30
 HANDSHAKE_S = 10.0  # The time for a TLS handshake, before which a connection does not count here.
-# The time in which a client that let `BUFFER_BYTES` gather has to read most of them.
+# The time in which a client has to read most of `BUFFER_BYTES` that are waiting to be sent.
 STALL_S = 60.0
 # The time in which a client has to read the end of an answer before its connection closes.
 LINGER_S = 10.0
@@ -59,7 +60,8 @@ def raise_file_limit() -> None:
 
 
 Holder = str | tuple[str, ...]
-"""The holder of a connection: a user's name, or a tuple with the network of a stranger."""
+"""The holder of a connection: the name of a user, or a tuple with the network of a client that is
+not authenticated."""
 
 
 def _stranger(peer: Any) -> Holder:

@@ -22,7 +22,7 @@ class Tls:
     key: Path
 
     def read(self) -> tuple[bytes, bytes]:
-        """Return (certificate, key). Raises StorageError."""
+        """Return the contents of the files as (certificate, key). Raises StorageError."""
         try:
             return self.cert.read_bytes(), self.key.read_bytes()
         except OSError as error:

@@ -29,23 +29,24 @@ from farrier_server.sessions import Session
 HEALTH = "/healthz"
 OPEN_PATHS = frozenset({HEALTH, "/readyz", "/openapi.json"})
 LOGIN = ("POST", "/v1/session")  # The token of a login is in its body.
-# The answer is 204 without a session: a page asks before it shows its login.
+# The answer is 204 without a session: a page sends this request before it shows its login form.
 WHO_AM_I = ("GET", "/v1/session")
 ADMITTED = "farrier.admitted"
-"""In the state of a scope: what a request that has shown its token or session calls with the name
-of its user, so that the server keeps its connection before those of strangers. Raises
-TooManyRequestsError where the user has too many."""
+"""The key, in the state of a request's scope, of the function that `Gate` calls with the user's
+name when it admits a request. The function protects the connection from being closed in favour of
+others. It raises TooManyRequestsError if the user has too many connections."""
 BODY_BYTES = 1 << 20  # The bound of a JSON body; uploads are read by their route, piece by piece.
 LOGIN_BYTES = 4096
 BODY_TIMEOUT_S = 30.0
-STREAM_CHECK_S = 10.0  # Streams and transfers end so soon after their token or session.
+STREAM_CHECK_S = 10.0  # Streams and transfers end at most this long after their token or session.
 CALLER = "farrier.caller"  # The key of the caller in a request's scope.
 
 bearer_scheme = HTTPBearer(
     auto_error=False,
     description="The installation's user token, or a user's own: `Authorization: Bearer TOKEN`",
 )
-"""For the OpenAPI page alone: `Gate` does the checking, before FastAPI reads a body."""
+"""The security scheme for the OpenAPI document. The check itself is done by `Gate`, before FastAPI
+reads a body."""
 
 
 def session_scheme(cookie: str) -> APIKeyCookie:
@@ -68,7 +69,7 @@ class Gate:
     def __init__(
         self, app: ASGIApp, authentication: Authentication, limits: Limits, request_s: float
     ) -> None:
-        """Create the gate. A route may work for `request_s` seconds without reading or
+        """Create the gate. A route may run for at most `request_s` seconds without reading or
         answering."""
         self._app = app
         self._authentication = authentication
@@ -190,7 +191,7 @@ class _Admission:
             await self._authentication.caller(self._request)
         except AuthenticationError as error:
             return error
-        except FarrierError:  # This error says nothing about the caller.
+        except FarrierError:  # The token or session may still be valid.
             return None
         return None
 
@@ -219,11 +220,12 @@ async def _caller_of(request: Request) -> Caller:
 
 
 CallerDep = Annotated[Caller, Depends(_caller_of)]
-"""The user whose token or session the request has."""
+"""The user who is authenticated by the token or session of the request."""
 OwnerDep = Annotated[str, Depends(_owner_of)]
-"""The name of the user whose token or session the request has."""
+"""The name of the user who is authenticated by the token or session of the request."""
 SessionDep = Annotated[Session, Depends(_session_of)]
-"""The session of the request. Raises AuthenticationError for one with a token instead."""
+"""The session of the request. Raises AuthenticationError for a request with a token instead of a
+session."""
 
 
 async def _in_time(

@@ -60,7 +60,8 @@ class Watcher:
 
 
 class Hub:
-    """Distributes events within one event loop. All streams end soon after `stopping` is set."""
+    """The distributor of new events to the watchers of streams, within one event loop. All streams
+    end soon after `stopping` is set."""
 
     def __init__(self, events: Events, stopping: asyncio.Event) -> None:
         self._events = events

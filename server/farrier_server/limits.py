@@ -32,9 +32,9 @@ from farrier_farm.settings import Settings, variable_of
 from farrier_server.problems import BusyError
 
 NOBODY = ""
-"""The user of requests that need no token."""
-TURNS = 8  # The turns of one user, of the 40 threads in which Starlette runs routes.
-BURST_S = 10.0  # The requests of this time may come at once.
+"""The name under which requests that need no token are counted."""
+TURNS = 8  # The most threads of a user, of the 40 in which Starlette runs routes.
+BURST_S = 10.0  # A user may send the requests of this time at once.
 TOLD_S = 60.0  # The interval at which the log reports that a limit refuses a user's requests.
 
 _STREAM = re.compile(r"/v1/(jobs/[^/]+/)?events")
@@ -63,8 +63,8 @@ class Pool(enum.StrEnum):
         return cls.REQUESTS
 
 
-# The number of places in one process. A stream or a transfer holds a connection, of which there are
-# at most 4,096 (`connections.MOST`), and little else.
+# The capacity of each pool in one process. A stream or a transfer occupies a connection, of which
+# there are at most 4,096 (`connections.MOST`), and little else.
 PLACES = {Pool.REQUESTS: 1000, Pool.STREAMS: 1000, Pool.TRANSFERS: 1000}
 RATE = "request-rate"
 CONNECTIONS = "connections"
@@ -73,7 +73,7 @@ _CALLED = {
     Pool.STREAMS: "event streams",
     Pool.TRANSFERS: "uploads and downloads",
 }
-# Requests end in milliseconds; streams and transfers end when their clients have done with them.
+# Requests end in milliseconds; streams and transfers last until their clients end them.
 _RETRY_S = {Pool.REQUESTS: 1, Pool.STREAMS: 5, Pool.TRANSFERS: 5}
 _FIELDS = {
     Pool.REQUESTS: "requests_of_user",
@@ -93,8 +93,8 @@ class _Use:
 
 
 class Limits:
-    """The limits of users, for the tasks of one event loop. `note`, and the counts that metrics
-    read, may be used from any thread."""
+    """The limits of users, for the tasks of one event loop. `note` may be called, and the counts
+    for metrics may be read, from any thread."""
 
     def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings = settings
@@ -103,7 +103,7 @@ class Limits:
         self._told: dict[tuple[str, str], float] = {}
         self.taken: collections.Counter[Pool] = collections.Counter()
         self.refused: collections.Counter[str] = collections.Counter()
-        """The number of refusals, by the name of the limit."""
+        """The number of refused requests, by the name of the limit."""
 
     def enter(self, user: str, pool: Pool) -> Callable[[], None]:
         """Count a request as in progress, and return the function that ends this, to be called

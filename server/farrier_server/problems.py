@@ -35,7 +35,8 @@ from farrier.errors import (
 
 MEDIA_TYPE = "application/problem+json"
 LISTENER = "farrier.listener"
-"""The key, in a request scope, of a function that is called with an error that the route raises."""
+"""The key, in the scope of a request, of a function that is called with each error that the route
+raises."""
 _log = logging.getLogger(__name__)
 
 

@@ -34,7 +34,8 @@ HEADER_BYTES = 32 << 10
 GRACE_S = 10  # The time for requests in progress; event streams end at once.
 
 Ready = Callable[[str], None]
-"""Called with the URL (API) or the address (broker) once connections are answered."""
+"""A function that is called with the URL (API) or the address (broker) once the server accepts
+connections."""
 
 
 def run_api(

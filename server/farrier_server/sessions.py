@@ -56,7 +56,8 @@ class Sessions:
         self._age_s = settings.session_s
         home = hashlib.sha256(str(settings.home).encode()).hexdigest()[:8]
         self.cookie = f"farrier_session_{home}"
-        """Its name: a farm's own, because browsers send a cookie to all ports of a host."""
+        """The name of the session cookie. It differs between farms, because browsers send a cookie
+        to all ports of a host."""
 
     def open(self, user: User) -> tuple[Session, str]:
         """Open a session for a user who has authenticated with a token. Return the session and the

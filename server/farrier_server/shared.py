@@ -15,7 +15,7 @@ _KEPT = 50  # The most answers kept; beyond it, stale ones are dropped.
 @dataclasses.dataclass(slots=True)
 class _Answer:
     making: asyncio.Task[bytes]
-    since: float = float("inf")  # The monotonic time at which it was made.
+    since: float = float("inf")  # The monotonic time at which the answer was computed.
 
     @property
     def is_fresh(self) -> bool:

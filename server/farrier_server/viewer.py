@@ -88,11 +88,13 @@ class Viewer:
         return any(claim.owner == self.name for claim in claims) or (not claims and self.is_admin)
 
     def sees_of(self, owner: str, private: bool) -> bool:
-        """Return whether the user may see an object, such as a job, of `owner`."""
+        """Return whether the user may see an object, such as a job, of `owner`; `private` states
+        whether the object is private."""
         return owner in self.mates or self.is_operator or (self.reads_public and not private)
 
     def reads_of(self, owner: str, private: bool) -> bool:
-        """Return whether the user may read the results of an object, such as a job, of `owner`."""
+        """Return whether the user may read the results of an object, such as a job, of `owner`;
+        `private` states whether the object is private."""
         if owner == self.name:
             return True
         return not private and (owner in self.mates or self.is_admin or self.reads_public)

@@ -60,8 +60,8 @@ local function drop_oldest_of(whose)
   end
 end
 """
-# ARGV: whose, most, then fields. If the lists are missing, as after an older version, they are
-# built from the entries first.
+# ARGV: the user, the most entries, then the fields of the entry. If the lists are missing, as after
+# an older version, they are built from the entries first.
 _NOTE = f"""{_LISTS}
 local after = redis.call('EXISTS', KEYS[2]) == 0 and '-'
 while after do
@@ -81,7 +81,7 @@ for _ = 1, {_AT_ONCE} do
   drop_oldest_of(whose)
 end
 """
-# ARGV: ms of the time before which entries go.
+# ARGV: the time in ms; older entries are removed.
 _AGE = f"""{_LISTS}
 redis.call('XTRIM', KEYS[1], 'MINID', ARGV[1])
 for _, whose in ipairs(redis.call('ZRANGE', KEYS[2], 0, -1)) do

@@ -25,9 +25,9 @@ KEY, RETIRED = "signing.key", "signing.retired"
 
 
 class Keys:
-    """The signing keys of a farm's home. They are safe to share between threads, and between
-    processes of one home: each call sees every change so far. Every method raises StorageError if a
-    file cannot be read or written, and UsageError if the package `cryptography` is missing."""
+    """The signing keys of a farm's home. Safe to share between threads, and between processes with
+    the same home: each call sees all changes so far. Every method raises StorageError if a file
+    cannot be read or written, and UsageError if the package `cryptography` is missing."""
 
     def __init__(self, home: Path) -> None:
         self._home = home

@@ -13,7 +13,8 @@ _PREFIX = "farrier:logout:"
 
 
 class Logouts:
-    """The logouts of a farm. Every method raises ServiceError if Redis is out of reach."""
+    """The logouts of browser sessions. Every method raises ServiceError if Redis is out of
+    reach."""
 
     def __init__(self, client: Client) -> None:
         self._client = client

@@ -66,7 +66,7 @@ for i = 1, #KEYS do
   redis.call('PEXPIREAT', KEYS[i], string.format('%d', last))
 end
 """
-_AT_ONCE = 1000  # The most keys of one script; a model may have several thousand files.
+_AT_ONCE = 1000  # The most keys for one script; a model may have several thousand files.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from farrier_farm.storage.references import REFERENCES
 MOST_KEPT = 20_000  # The most files of a user; a model has at most 4,000.
 UPLOADS = "upload-bytes"
 DEVICES = "device-seconds"
-"""The names of the limits."""
+"""The names of the limits in metrics and log messages."""
 _RETRY_S = 60.0  # Within this time a job may refer to the files that were sent.
 _SETTLED_S = 10.0  # The least time between two removals of obsolete entries by one process.
 _DAY_MS = 86_400_000

@@ -69,7 +69,7 @@ class User:
 
 
 THE_DEFAULT = User(DEFAULT, "", 0.0)
-"""Whoever has the installation's own token."""
+"""The user who has the installation's own token."""
 
 _ByName = dict[str, User]
 _ByHash = dict[str, User]  # of their tokens

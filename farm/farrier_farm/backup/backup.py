@@ -38,7 +38,7 @@ from farrier_farm.farm import Farm
 FORMAT = 1
 MANIFEST, SNAPSHOT, BLOBS, HOME = "backup.json", "redis.rdb", "blobs", "home"
 ARCHIVE = ".tar"
-# The files of the home that are neither in Redis nor made anew, if they exist.
+# The files of the home that Redis does not contain and that cannot be created again.
 KEPT = (
     "user.token",
     "device.token",

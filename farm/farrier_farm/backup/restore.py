@@ -40,8 +40,8 @@ from farrier_farm.settings import Settings
 _BLOB = re.compile(rf"{BLOBS}/([0-9a-f]{{64}})")
 _MOST_MANIFEST = 1 << 30  # Bytes; about 80 for each blob.
 _PIECE = 1 << 20
-# The append-only file of a server is this folder: a base, which may be a snapshot, and what came
-# after it (Redis 7.0 and later).
+# The append-only file of a server is a folder with a base file, which may be a snapshot, and a file
+# of the later changes (Redis 7.0 and later).
 _LOG = f"{DATA}/appendonlydir"
 _BASE = "appendonly.aof.1.base.rdb"
 _INCREMENT = "appendonly.aof.1.incr.aof"

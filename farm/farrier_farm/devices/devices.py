@@ -22,24 +22,25 @@ KEYS = ("farrier:device", "farrier:settled", _CLASSES, "farrier:connected")  # o
 _BY_NAME = "farrier:devices"
 _PARTS = ("history", "throughput", "devices", "enrolments")
 _CALL = "\nreturn operations[ARGV[1]]()\n"
-# The key of the mark for trusted devices in the same set as names of engines, none of which begins
-# with a plus.
+# The mark for trusted devices, which is stored in the same set as the names of inference engines.
+# No such name begins with a plus.
 _TRUSTED = "+trusted"
 _STANDINGS = ("busy", "quarantined", "emulated")
 BUSY_MINUTES = 10
-LONGEST_REST_S = 30.0  # After many faults in a row.
+LONGEST_REST_S = 30.0  # The longest pause, after many consecutive faults.
 
 
 class DeviceState(enum.StrEnum):
     IDLE = "idle"
     BUSY = "busy"
-    DRAINING = "draining"  # It finishes its batch and takes no other.
-    # An operator drained it, and it has no batch; ends when its agent starts again.
+    DRAINING = "draining"  # It finishes its batch and gets no other.
+    # An operator drained it, and it has no batch. Ends when its agent restarts.
     DRAINED = "drained"
-    PAUSED = "paused"  # An operator lets it have no new batch.
-    REVOKED = "revoked"  # An operator turns it away until it enrols again.
-    QUARANTINED = "quarantined"  # It had too many faults in a row; an operator releases it.
-    # Its agent lacks the version or the token for a batch; ends when it starts again.
+    PAUSED = "paused"  # An operator paused it, so it gets no new batch.
+    REVOKED = "revoked"  # An operator revoked it, so it has to enrol again.
+    QUARANTINED = "quarantined"  # It had too many consecutive faults; an operator releases it.
+    # Its agent cannot measure a batch because of its version or token. Ends when the agent
+    # restarts.
     UNFIT = "unfit"
     OFFLINE = "offline"  # It sent no heartbeat for `device_expiry_s`.
 
@@ -88,8 +89,8 @@ class Device:
     trusted: bool = False  # An operator vouches for its measurements.
     busy: float = 0.0  # The share of the last `BUSY_MINUTES` in which it had a batch.
     load: Sequence[LoadMinute] = ()  # The last half hour; minutes without work are missing.
-    enrolled: float | None = None  # Unix seconds; None where it has the shared token alone
-    last_fault: str = ""  # what happened
+    enrolled: float | None = None  # Unix seconds; None for a device with only the shared token.
+    last_fault: str = ""  # A description of the last fault.
     standing: str = ""  # Set by an operator: paused, drained or revoked.
     tags: Sequence[str] = ()  # by an operator
 
@@ -175,15 +176,15 @@ class Devices:
 
     def with_engine(self, engine: str, class_id: str, device_id: str = "") -> Sequence[str]:
         """Return some devices of a class that may get batches and have the given inference engine
-        installed, in the order of their last heartbeat; with `device_id`, that device or none.
-        Takes one script, independently of the number of devices."""
+        installed, the device with the latest heartbeat first; with `device_id`, only that device if
+        it qualifies. Takes one script, independently of the number of devices."""
         names: Sequence[str] = self._call("with_engine", device_id, class_id, engine)[1]
         return names
 
     def measuring(self, class_id: str, *, trusted: bool = False) -> Sequence[str]:
-        """Return some devices of a class that may get batches, in the order of their last
-        heartbeat; with `trusted`, only trusted devices. Takes one script, independently of the
-        number of devices."""
+        """Return some devices of a class that may get batches, the device with the latest heartbeat
+        first; with `trusted`, only trusted devices. Takes one script, independently of the number
+        of devices."""
         return self.with_engine(_TRUSTED if trusted else "", class_id)
 
     def of_class(self, class_id: str, limit: int) -> Sequence[Device]:

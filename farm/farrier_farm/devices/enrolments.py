@@ -26,7 +26,7 @@ from farrier_farm.settings import Settings
 NAME = r"[A-Za-z0-9][A-Za-z0-9._:-]{0,99}"
 TAG = r"[A-Za-z0-9][A-Za-z0-9._:=-]{0,49}"
 MOST_TAGS = 20
-EXPIRY_S = 3600.0  # The expiry of an enrolment token: enough to walk to a board with it.
+EXPIRY_S = 3600.0  # The validity of an enrolment token in seconds: enough to carry it to a board.
 LONGEST_EXPIRY_S = 30 * 86400.0
 PAUSED, DRAINED, REVOKED = "paused", "drained", "revoked"
 _PREFIX = "fde_"
@@ -46,7 +46,7 @@ class Invitation:
 class About:
     """The facts about a device that remain when its session ends."""
 
-    enrolled: float | None  # Unix seconds; None where it has the shared token alone
+    enrolled: float | None  # Unix seconds; None for a device with only the shared token.
     standing: str  # Paused, drained, revoked or "".
     tags: list[str]
 

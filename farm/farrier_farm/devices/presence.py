@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from farrier_farm.redis.connection import Client
 from farrier_farm.settings import Settings
 
-# This is a script so that Redis's clock decides, and one answer has everything. ARGV[1] is the time
-# in ms for which a device may not have been seen. Times in the future, after the clock was put
-# back, do not count. An older broker maintains `connected`, the devices that get work, but not
-# `present`.
+# A script, so that all times are by Redis's clock and one answer contains everything. ARGV[1] is
+# the time in ms after its last heartbeat for which a device counts as connected. Times in the
+# future, after the clock was put back, do not count. An older broker maintains the set `connected`
+# of the devices that may get batches, but not the set `present`.
 _CLASSES = """
 local time, found = redis.call('TIME'), {}
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -27,7 +27,7 @@ for _, class in ipairs(redis.call('HKEYS', KEYS[1])) do
 end
 return found
 """
-# Returns the devices of one class that were seen last, at most ARGV[2].
+# Returns the devices of a class with the latest heartbeats, at most ARGV[2].
 _DEVICES = """
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)

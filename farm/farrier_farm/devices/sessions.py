@@ -72,7 +72,7 @@ class Sessions:
         return str((await self._call("connect", device_id, *words, generation))[1])
 
     async def close(self, device_id: str) -> None:
-        """Close the device's session, so that it registers again."""
+        """Close the device's session. The device then has to register again."""
         await self._call("close", device_id)
 
     async def heartbeat(

@@ -26,11 +26,12 @@ from typing import Any, TypeAlias
 
 from farrier.errors import UsageError
 
-# The time of a whole try, except for the search for a name, which takes up to `RESOLVE_S`: the name
-# server may be anybody's.
+# The limit of a whole try, except for the name lookup, which has the separate limit `RESOLVE_S`
+# because any name server may be responsible for the name.
 TIMEOUT_S = 10.0
 RESOLVE_S = 5.0
-# The searches of a user. The system continues a search for which nobody waits any longer.
+# The most name lookups of a user. The system continues a lookup after its caller has stopped
+# waiting.
 MOST_LOOKUPS = 4
 LONGEST_URL = 2000
 _Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -169,7 +170,7 @@ def _is_public(address: _Address) -> bool:
             within = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
         if within is not None:
             return _is_public(within)
-        # Teredo leads through a relay to the host that the address names.
+        # A Teredo address leads through a relay to the IPv4 host that the address contains.
         if address.teredo is not None:
             return False
         if address.is_site_local:  # RFC 3879: still routed within networks that keep fec0::/10

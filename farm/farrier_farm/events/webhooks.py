@@ -36,10 +36,10 @@ EVENTS = (*JOB_EVENTS, *DEVICE_EVENTS)
 PING = "ping"
 MOST_HOOKS = 20  # of a user
 MOST_WAITING = 500  # The most deliveries of a webhook that wait.
-# A user has at most one of these shares of the queue.
+# A user's deliveries occupy at most one of this number of equal shares of the queue.
 SHARES = 10
 TAKEN_S = 60.0  # Several times the longest duration of a try.
-# A `take` looks at this number of deliveries in some milliseconds.
+# A `take` examines at most this number of deliveries, which takes some milliseconds.
 _LOOKED_AT = 2000
 _HOOKS, _HOOK = "farrier:webhooks", "farrier:webhook:"
 _CURSOR = "farrier:webhooks:cursor"

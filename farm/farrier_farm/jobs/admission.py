@@ -62,7 +62,7 @@ class Admission:
         if target in ("", "host"):
             return _admitted(self._only_class())
         driver, device = driver_and_device(target)
-        if driver == "host":  # Whichever drives the device, as without a name.
+        if driver == "host":  # Any host, as if no host were named.
             driver, target = "", device
         machine = parse_machine(target)
         host = parse_machine(driver) if driver else None

@@ -27,10 +27,11 @@ from farrier_farm.settings import Settings
 
 _KEPT_S = 60.0  # The time for which an unclaimed build is kept after its end.
 _LEASE_S = 10.0  # The longest lease, because the job's kernels wait for a builder that is gone.
-# A build that no builder has taken by then is compiled sooner by the job itself.
+# The time in the queue after which a job compiles the build itself, since that is faster.
 _CALLED_BACK_S = 2.0
 _LOOK_S = 1.0
-_CRASHED = "its process "  # The beginning of a reason that blames the module for a crash.
+# The beginning of a reason that states a crash, for which the kernel module is to blame.
+_CRASHED = "its process "
 # KEYS: a sorted set of builders by their last sign of life. ARGV: expiry in ms, then a builder to
 # note, with the number of its parallel builds. Returns the builders alive.
 _BEAT = """

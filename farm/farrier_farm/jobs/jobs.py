@@ -251,8 +251,9 @@ class Jobs:
     def _prepare(
         self, kind: JobKind, of: str, fields: dict[str, str], owner: str
     ) -> tuple[Job, bool]:
-        """Return the existing inspection or listing of `of`. Queue a new one if there is none, if
-        it failed, or if it belongs to another version of the artifact."""
+        """Return the inspection of the model `of`, or the listing of the job `of`, and whether it
+        is new. Queue a new one if there is none, if it failed, or if it belongs to another version
+        of the artifact."""
         before = self.prepared(kind, of)
         if before is not None:
             is_wanted = not before.state.final or before.state is State.SUCCEEDED

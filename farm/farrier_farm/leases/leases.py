@@ -40,7 +40,8 @@ from farrier_farm.redis.scripts import read_scripts
 from farrier_farm.settings import variable_of
 from farrier_farm.storage.references import REFERENCES
 
-_LONGEST_BLOCK_S = 1.0  # Expired leases wake nobody, so a waiter looks for them at this interval.
+# An expired lease sends no notification, so a waiting caller checks at this interval.
+_LONGEST_BLOCK_S = 1.0
 SCOPE = "\n"  # The separator between an idempotency key's scope, such as its owner, and the key.
 _PARTS = ("curves", "throughput", "items", "shares", "leases")
 NOTHING: Mapping[str, str] = types.MappingProxyType({})
@@ -105,7 +106,8 @@ class LeasePolicy:
 
 
 RETRY_AFTER_S = 10.0
-"""How long to wait where a queue is full: a plain constant, for nobody knows how long jobs take."""
+"""The time after which to try again when a queue is full: a constant, since the duration of jobs
+cannot be predicted."""
 
 
 def new_id() -> str:
@@ -247,7 +249,7 @@ class Leases:
                 raise self.unknown(item)
 
     def forget(self, item: str) -> None:
-        """Remove all data about an item, after cancelling it if it has not ended. Raises
+        """Remove all data about an item; cancel the item first if it has not ended. Raises
         NotFoundError."""
         if self._call("forget", item, secrets.token_hex(8))[0] == "unknown":
             raise self.unknown(item)
@@ -277,8 +279,8 @@ class Leases:
                 return
 
     def reap(self, queues: Sequence[str]) -> int:
-        """Revoke expired leases, as `take` also does; return their number. Needed if nobody calls
-        `take`."""
+        """Revoke expired leases; return their number. `take` does the same, so this call matters
+        only while no worker calls `take`."""
         return int(self._call("reap", *queues)[1])
 
     def queues(self) -> list[str]:

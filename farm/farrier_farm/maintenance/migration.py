@@ -19,7 +19,7 @@ from farrier_farm.storage.blobs import BlobStore
 from farrier_farm.storage.models import Models
 from farrier_farm.storage.references import References
 
-_ADOPTED = "farrier:adopted:2"  # 1, `farrier:refs:adopted`, knew of references alone
+_ADOPTED = "farrier:adopted:2"  # Version 1, `farrier:refs:adopted`, migrated only references.
 _PAGE = 500
 
 

@@ -22,7 +22,7 @@ from farrier_farm.storage.references import References
 
 MOST = 10_000
 _AT_ONCE = 100
-# A younger blob may have been stored for a job that has not referred to it yet.
+# A younger blob may belong to a job that does not refer to it yet.
 _IN_FLIGHT_S = 3600.0
 
 

@@ -113,7 +113,7 @@ class Batches:
 
     async def renew_held(self, device_id: str, batch_ids: Collection[str]) -> list[str]:
         """Renew the device's leases of these batches; return the batches whose leases were lost.
-        The caller has checked the session."""
+        The caller has to check the session before."""
         if not batch_ids:
             return []
         gone = await self.leases.renew_held(device_id, batch_ids)
@@ -134,8 +134,8 @@ class Batches:
                 batch_id, "request", DOUBTED, FLOORS, f"holder:{fence}", "owner"
             )
             manifest, doubted, floors, holder, owner = fields
-            # A fence is a small number, so a device may guess that of another's lease. A broker
-            # older than the first of these fields has noted the second alone.
+            # A fence is a small number, so a device could guess the fence of another device's
+            # lease. A broker older than the first of these two fields has stored only the second.
             if (holder or owner) != device_id:
                 raise StaleLeaseError(f"{device_id} has never held batch {batch_id} so")
             # In a thread, because thousands of candidates would keep all other devices waiting.
@@ -167,7 +167,7 @@ class Batches:
         return dataclasses.replace(result, blame=Blame.DEVICE, message=said)
 
     async def _finish(self, lease: Lease, result: MeasureResult) -> None:
-        # A device has no say in who else confirms it.
+        # A device must not choose which other device confirms its result.
         attributed = dataclasses.replace(
             result, device=lease.owner, confirmed_by="", untrusted=False
         )
@@ -214,7 +214,7 @@ class Batches:
 def _believed(result: MeasureResult, floors: str) -> MeasureResult:
     """Return the result; if no measurement can have yielded it, return a fault of the device
     instead."""
-    if result.fault is not None:  # "implausible" is said by no device
+    if result.fault is not None:  # Only the broker may report "implausible".
         fault = result.fault
         return dataclasses.replace(
             result, fault=DeviceFault.BROKEN if fault is DeviceFault.IMPLAUSIBLE else fault

@@ -60,7 +60,7 @@ class FarmRunner:
         self._timeout_s = settings.batch_timeout_s
         self._patience_s = 2 * settings.device_expiry_s  # Enough for a device that restarts.
         self._stored: set[str] = set()  # The blobs that are in the blob store.
-        self.device = ""  # that measured last
+        self.device = ""  # The device that measured last.
         self._measured_by: set[str] = set()
 
     @property
@@ -146,7 +146,8 @@ class FarmRunner:
             for sha256 in request.blobs() - self._stored - request.code_blobs:
                 self._bring(sha256, blobs)
                 self._stored.add(sha256)
-            # Another job of the same model may have the same library, and be about to remove it.
+            # Another job of the same model may use the same library, and be about to remove the
+            # library.
             with contextlib.ExitStack() as held:
                 for sha256 in sorted(request.code_blobs):
                     held.enter_context(self._references.held(sha256))

@@ -24,7 +24,7 @@ from farrier_farm.storage.content import ContentStore
 from farrier_farm.storage.references import REFERENCES
 
 _PAGE = 500
-ARCHIVED_AT_ONCE = 256  # The records that wait before they become a blob.
+ARCHIVED_AT_ONCE = 256  # The number of unarchived records for which an archive is written.
 ARCHIVED_AT_MOST = 1000  # The most records in a blob.
 
 # If records were removed while the blob was written, the archive is stale.

@@ -12,11 +12,11 @@ from typing import Any
 from farrier.records import TuningRecord
 
 SHARED = "farrier:records:"
-"""What the keys of the store of all users begin with."""
+"""The prefix of the keys of the shared store."""
 PRIVATE = "farrier:private-records:"
-"""The prefix of the keys of single users' stores; the user's name and a colon follow it."""
+"""The prefix of the keys of users' private stores; the user's name and a colon follow it."""
 STORES = "farrier:record-stores"
-"""The key that has these words of each store."""
+"""The key of the set that contains the prefix of each store."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -85,5 +85,6 @@ def place(task: str, target: str) -> str:
 
 
 def kind(device_class: str, rule: str) -> str:
-    """Return the name under which the records of a device class and a rule are counted."""
+    """Return the name of the group of records with this device class and rule, for which records
+    are counted."""
     return json.dumps([device_class, rule])

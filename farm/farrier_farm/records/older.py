@@ -73,7 +73,8 @@ class OlderRecords:
                 yield line
 
     def adopt(self) -> bool:
-        """Move the oldest `_ADOPTED_AT_ONCE` records to the log; return whether there were any."""
+        """Move the oldest `_ADOPTED_AT_ONCE` records to the log; return False if there were none to
+        move."""
         digests = self._client.command("LRANGE", self._order, 0, _ADOPTED_AT_ONCE - 1)
         entries = [RecordEntry.of_line(line) for line in self._lines(digests)]
         if not entries:

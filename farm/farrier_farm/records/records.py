@@ -38,10 +38,10 @@ _ADDED_AT_ONCE = 100
 _LOOKED_AT = 2000  # The records that are examined for a page of a selection.
 _PAGE_CHARACTERS = 4 << 20
 
-# Any number of entries; one alone with a job, its trial as well (`trials.py`). A record that is
-# there was added before, and with it its trial. Of an attempt that holds the job no more none is
-# added. An attempt that begins anew measures again what the one before had in hand, or had measured
-# to compare: the n-th record of a candidate counts once, whichever attempt adds it.
+# Adds any number of entries, or a single entry with a job, whose trial is added as well
+# (`trials.py`). A record that already exists was added together with its trial. An attempt whose
+# lease is no longer valid adds nothing. An attempt that starts again measures some candidates a
+# second time: the n-th record of a candidate counts once, whichever attempt adds it.
 _ADD = """
 local TRIMMED = 100 -- trials beyond those kept, before they go together
 
@@ -168,7 +168,7 @@ class Records:
             self.archives.write()
 
     def add_all(self, records: Iterable[TuningRecord]) -> int:
-        """Add records that belong to no job; return the number of new ones."""
+        """Add records without a job, which become no trials; return the number of new records."""
         return self._add_entries([RecordEntry.of(record) for record in records])
 
     def of_job(

@@ -26,9 +26,10 @@ _CONNECT_S = 5.0
 _PIECE = 1 << 20  # The bytes of a snapshot that are copied at once.
 _LONGEST_LINE = 1024
 DATA = "valkey"
-"""The folder of the embedded server's data, beside its socket."""
+"""The name of the folder with the embedded server's data, next to the server's socket."""
 ROOM_BYTES = 4 << 20
-"""The room that this server has to have: for thousands of commands, or one of the longest."""
+"""The free space in bytes below which the disk of the embedded server counts as full: enough for
+thousands of short commands, or for one of the longest."""
 ROOM = "free some space there: the farm goes on by itself then"
 
 _DURABLE = {"appendonly": "yes", "appendfsync": "always", "maxmemory-policy": "noeviction"}
@@ -68,7 +69,7 @@ class Client:
         return self._redis.execute_command(*words)  # type: ignore[no-untyped-call]
 
     def commands(self, each: Iterable[Sequence[str | int]]) -> list[Any]:
-        """Send commands in one round trip, and return all answers."""
+        """Send several commands in one round trip, and return the answers in the same order."""
         check_request()
         with self._breaker.guard(), translated(self.address):
             return list(self._tried(lambda: self._sent_together(each)))

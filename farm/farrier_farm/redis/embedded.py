@@ -34,8 +34,8 @@ _START_S = 60.0  # Loading a large append-only file takes a while.
 _STOP_S = 20.0
 _LONGEST_SOCKET_PATH = 107  # sockaddr_un.sun_path, less its terminating zero
 
-# A base file in plain commands (no RDB preamble) can be read by every server since Redis 7.0, so
-# that a home may change between Valkey and Redis.
+# A base file in plain commands (without an RDB preamble) can be read by every server since Redis
+# 7.0, so a home may be moved between Valkey and Redis.
 _CONFIGURATION = """\
 port 0
 unixsocket {socket}
@@ -72,7 +72,7 @@ class Embedded:
 
     @property
     def pid(self) -> int:
-        """Return the server's process id. Raises ServiceError if it does not run."""
+        """Return the process id of the server. Raises ServiceError if the server is not running."""
         client = connect(self.url, PROBE)
         try:
             return int(client.command("INFO", "server")["process_id"])

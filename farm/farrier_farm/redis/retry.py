@@ -29,13 +29,14 @@ class Patience:
 
 
 PATIENT = Patience(answer_s=30.0, silences=7, pauses_s=_PAUSES_S)
-"""Of roles that work: Redis may stand still for minutes, and nothing is lost."""
+"""The limits for background processes: Redis may be unavailable for minutes without loss of
+work."""
 
 PROMPT = Patience(answer_s=2.0, silences=2, pauses_s=_PAUSES_S)
-"""Of a server whose users wait for the answer."""
+"""The limits for a server whose users wait for the answer."""
 
 PROBE = Patience(answer_s=2.0, silences=1, pauses_s=())
-"""Of who asks whether Redis answers at all."""
+"""The limits for a check whether Redis answers at all."""
 
 
 class RequestTime:

@@ -17,9 +17,10 @@ from farrier_farm.roles.process_state import Glimpse
 from farrier_farm.roles.supervisor import Role
 
 STOPPED_S = 2.0
-"""A role that a signal has stopped may be let go on within so long, before it is replaced."""
+"""The time in seconds for which a role may be stopped by a signal before it is replaced."""
 MOST_LIMITS = 10
-"""After so many times the limit a role hangs, whatever the kernel says that it waits for."""
+"""A role hangs if its last sign of life is older than this many times the limit, whatever it is
+waiting for."""
 _PROBED_S = 1.0
 
 

@@ -14,14 +14,14 @@ from pathlib import Path
 from farrier_device.alive import last_sign
 from farrier_farm.roles.children import bound_to_this_process
 
-# The pauses before a role is started again. The last one applies for ever, until the role has been
-# up for STEADY_S. A role that came up and gave a sign of life waits for at most UP_PAUSE_S: its
-# users wait for it, and it did not end because of its start.
+# The pauses in seconds before a role is started again. The last pause applies until the role has
+# run for STEADY_S. A role that gave a sign of life before it exited waits for at most UP_PAUSE_S:
+# its users wait for it, and its start was not the cause of the exit.
 PAUSES_S = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0)
 UP_PAUSE_S = 2.0
 STEADY_S = 30.0
 START_S = 60.0  # The time to the first sign of life, on a busy machine.
-LOG_BYTES = 16 << 20  # A longer log is set aside at the role's next start.
+LOG_BYTES = 16 << 20  # A longer log is renamed at the role's next start.
 STOP_S = 20.0  # The time that roles get to stop together, before they are killed.
 
 
@@ -48,13 +48,13 @@ class Role:
         self.log = logs / f"{name}.log"
         self._signs = signs
         self._sign = sign or name
-        self._deaths = 0  # in a row
+        self._deaths = 0  # The number of consecutive exits.
         self._again_at: float | None = None  # The time of the next start, while it is down.
         self._command = command
         self._environment = dict(environment)
         self._process: subprocess.Popen[bytes] | None = None
         self._started = 0.0
-        self._came_up = False  # in this life
+        self._came_up = False  # It has given a sign of life since its last start.
         self._said_before = 0  # The bytes of the log at the start.
 
     @property
@@ -91,10 +91,10 @@ class Role:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env=self._environment,
-                # In a session of its own: Ctrl-C reaches only the starter, which stops the roles in
-                # order.
+                # In a process session of its own: Ctrl-C reaches only the parent, which stops the
+                # roles in order.
                 start_new_session=True,
-                # A role whose starter was killed would block its port for the next one.
+                # Without this, a role would survive the death of its parent and block its port.
                 preexec_fn=bound_to_this_process(),
             )
         self._started = time.monotonic()
@@ -118,7 +118,7 @@ class Role:
             news = self._died(f"ended with code {self.code}: {self.last_words()}", now)
         if self._again_at is not None and now >= self._again_at:
             if not may_start():
-                self._deaths = min(self._deaths, 1)  # It is not to blame for its end.
+                self._deaths = min(self._deaths, 1)  # The role did not cause its exit.
                 return news
             try:
                 self.start()

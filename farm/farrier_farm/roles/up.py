@@ -91,8 +91,8 @@ def run(settings: Settings, *, announce: Announce) -> int:
 
 
 class _Stop:
-    """The number of times that the user has requested the farm to stop, and a wait for such a
-    request."""
+    """The requests of the user (signals) to stop the farm: their number, and a way to wait for the
+    first."""
 
     def __init__(self) -> None:
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()

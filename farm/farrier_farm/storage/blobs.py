@@ -95,7 +95,8 @@ class BlobStore(ContentStore):
         upload = Upload(secrets.token_hex(16), size, 0, sha256, owner)
         promise = json.dumps({"size": size, "sha256": sha256, "owner": owner}).encode()
         with disk.storage_errors("cannot start an upload"):
-            # The promise is written last, because an upload exists when its promise does.
+            # The file with the announced size and digest is written last, because an upload exists
+            # if this file does.
             for suffix, data in ((".part", b""), (".json", promise)):
                 descriptor = os.open(
                     self._file(upload.id, suffix), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600
@@ -183,7 +184,8 @@ class BlobStore(ContentStore):
         removed = 0
         for path in self._uploads.iterdir():
             if path.suffix == ".json" and path.with_suffix(".part").exists():
-                continue  # The time of the part states when the upload was last written.
+                # The modification time of the `.part` file states when the upload was last written.
+                continue
             with contextlib.suppress(FileNotFoundError):
                 stat = path.stat()
                 if stat.st_mtime < limit:

@@ -26,7 +26,9 @@ from farrier_farm.settings import Settings
 # for each blob.
 _ASIDE = re.compile(r"([0-9a-f]{64})(\.[0-9a-f]{16})?")
 _LAYOUT = Layout(drafts=rf"(?!{_ASIDE.pattern}$).*", fan_out=2, draft_folder="drafts")
-_LOOKS = 10  # The number of looks for a blob that may be set aside and back meanwhile.
+# The number of attempts to read a blob that another process may rename for its removal and restore
+# meanwhile.
+_LOOKS = 10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +74,7 @@ class ContentStore(content_store.ContentStore):
         for _ in range(_LOOKS if _LAYOUT.is_name(sha256) else 0):
             if self.has(sha256):
                 return self._path(sha256)
-            # A blob that is set aside may still be read there.
+            # A blob that was renamed for its removal can still be read under its temporary name.
             for aside in self.drafts.glob(f"{sha256}*"):
                 return aside
         raise self._missing(sha256)

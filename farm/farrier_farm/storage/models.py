@@ -41,7 +41,7 @@ for i = 4, #ARGV do
 end
 """
 
-# Removes the same, unless the model was named meanwhile.
+# Removes the manifest and its references, unless a request has named the model meanwhile.
 _FORGET = """
 local named = redis.call('ZSCORE', KEYS[3], ARGV[2])
 if not named or tonumber(named) >= tonumber(ARGV[1]) then return end

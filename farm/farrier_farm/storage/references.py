@@ -23,7 +23,7 @@ REFERENCES = "farrier:refs:"
 _HOLDERS = "farrier:hold:"
 _HELD_S = 3600  # Far more than it takes to store a blob, even if Redis stands still meanwhile.
 
-# Looks at a few holders at a time: a model may have any number of jobs, and one existing holder is
+# Checks a few holders at a time: a model may have any number of jobs, and one existing holder is
 # enough.
 _FIND = """
 while true do

@@ -202,5 +202,5 @@ def trust_device(device_id: DeviceId, farm: FarmDep) -> DeviceView:
 
 @router.post("/{device_id}/untrust", responses=documented(404, 503))
 def untrust_device(device_id: DeviceId, farm: FarmDep) -> DeviceView:
-    """Mark the device as no longer trusted."""
+    """Mark the device as not trusted: a verification on this device alone no longer counts."""
     return DeviceView.of(farm.devices.trust(device_id, False))

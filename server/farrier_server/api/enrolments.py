@@ -112,6 +112,6 @@ def resume_device(device_id: DeviceId, farm: FarmDep) -> StandingView:
 
 @router.put("/{device_id}/tags", responses=documented(400, 404, 503))
 def tag_device(device_id: DeviceId, wanted: TagsRequest, farm: FarmDep) -> StandingView:
-    """Replace the tags of a device."""
+    """Replace all tags of a device."""
     farm.enrolments.tag(device_id, wanted.tags)
     return StandingView.of(device_id, farm)

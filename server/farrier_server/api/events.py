@@ -56,9 +56,10 @@ async def watch_job(
 ) -> EventStream:
     """Stream the past and future events of a job; the stream ends after the job's final state.
 
-    Each event's `data` is a JSON object whose `kind` is that of a progress event (`stage-started`,
-    `trials-measured`, …) or `state`. A comment every 15 s keeps idle connections open. A stream may
-    end before the job does, when the server restarts: connect again with `Last-Event-ID`.
+    Each event's `data` is a JSON object. Its `kind` is `state` for a change of the job's state, or
+    a progress event (`stage-started`, `trials-measured`, …). A comment every 15 s keeps idle
+    connections open. If the server restarts, the stream ends before the job does: connect again
+    with `Last-Event-ID`.
     """
     last_event_id = last_event_id or after
     # The first read decides between a stream and a problem document: the job may be unknown, the id

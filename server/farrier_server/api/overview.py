@@ -58,7 +58,8 @@ class RecordCount(BaseModel):
 
 
 class BrokerView(BaseModel):
-    """The address of the broker on this server's host, according to the server's settings."""
+    """The address at which the broker listens, if it runs on this server's host with the same
+    settings."""
 
     port: int
     tls: bool = Field(description="it has a certificate")

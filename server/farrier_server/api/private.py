@@ -21,9 +21,11 @@ def _records(
         bool, Query(description="the records of the user's private jobs, not those of all users")
     ] = False,
 ) -> Records:
-    # The check of access has read the same; `private` is for the OpenAPI document.
+    # The access check has already parsed this parameter; it is declared here for the OpenAPI
+    # document.
     return farm.private_records(owner) if asks_for_private(request) else farm.records
 
 
 RecordsDep = Annotated[Records, Depends(_records)]
-"""The records that all users share or, where the request says so, those private to its user."""
+"""The tuning records that a request concerns: the shared records or, if the request selects them,
+the caller's private records."""

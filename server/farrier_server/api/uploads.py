@@ -37,8 +37,8 @@ from farrier_server.problems import OffsetConflictError, TooLargeError, document
 
 # Each piece is made durable before the next is read.
 PIECE_BYTES = 4 << 20
-# A connection that brings less than `STEP_BYTES` in `STEP_S` (1 kB/s) counts as dead, and its
-# upload is free for the next connection.
+# A connection that transfers less than `STEP_BYTES` in `STEP_S` (1 kB/s) counts as broken, and its
+# upload can be continued by another connection.
 STEP_BYTES = 32 << 10
 STEP_S = 30.0
 _SHA256 = r"^[0-9a-f]{64}$"
@@ -85,7 +85,7 @@ def create_upload(
         )
     if body.size == 0:
         raise InvalidModelError("the file is empty", hint="upload an .onnx file, or its data")
-    # Without Redis nobody knows whose a file is; its bytes need the disk alone.
+    # Without Redis the owners of a file cannot be read, but its bytes can be stored on disk.
     with contextlib.suppress(ServiceError):
         if access.owns(viewer, body.sha256) and farm.blobs.renew(body.sha256):
             farm.owners.note(viewer.name, [body.sha256])

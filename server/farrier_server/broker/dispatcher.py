@@ -29,15 +29,15 @@ class _Waiter:
 
     def __init__(self) -> None:
         self.awake = asyncio.Event()
-        self.queues: tuple[str, ...] = ()  # The queues in whose lines it stands.
-        # The queue whose batch it was woken for and has not tried to lease yet.
+        self.queues: tuple[str, ...] = ()  # The queues in whose waiting lists it is.
+        # The queue for whose batch it was woken, until it tries to lease the batch.
         self.woken_for = ""
         self.ended = False
 
 
 class Dispatcher:
-    """Hands batches to waiting devices, on one event loop. `run` must be running there as long as
-    the broker does."""
+    """The dispatcher of batches to waiting devices, on one event loop. The broker runs the method
+    `run` as a task of that loop until it stops."""
 
     def __init__(self, device_side: DeviceSide) -> None:
         self._sessions = device_side.sessions
@@ -70,7 +70,8 @@ class Dispatcher:
                     _log.warning("no batch is handed out: %s", error)
                 silent = True
                 await asyncio.sleep(_SWEEP_S)
-            # A defect must not end the loop: calls still look for batches when they begin.
+            # An unexpected error must not end the loop: calls would then find batches only when
+            # they begin.
             except Exception:
                 _log.exception("the dispatcher fails")
                 await asyncio.sleep(_SWEEP_S)
@@ -88,8 +89,8 @@ class Dispatcher:
                 until = end
                 standing = await self._sessions.heartbeat(device, session)
                 if standing.takes_work:
-                    # The call joins the lines before it looks, so that a batch that arrives
-                    # meanwhile wakes it.
+                    # The call joins the waiting lists before it tries to lease a batch, so that a
+                    # batch that arrives meanwhile wakes it.
                     self._line_up(waiter, standing.queues)
                     batch = await self._taken(device, session, standing.queues)
                     if batch is not None:

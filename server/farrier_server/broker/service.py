@@ -44,8 +44,8 @@ from farrier_server.broker.authentication import NOBODY, Authenticator, Caller
 from farrier_server.broker.dispatcher import Dispatcher
 
 LONGEST_WAIT_S = 30.0
-# The random share of a wait: it keeps devices that called at one time from calling again at one
-# time.
+# The random fraction of a wait, without which devices that called at the same time would always
+# call again at the same time.
 _SPREAD = 0.1
 _log = logging.getLogger(__name__)
 
@@ -162,7 +162,7 @@ class BrokerService(device_pb2_grpc.BrokerServicer):
                 if not await self._sessions.may_read(device, session, request.sha256):
                     raise NotFoundError(f"no blob {request.sha256}")
                 path = await asyncio.to_thread(self._blobs.path, request.sha256)
-            except NotFoundError:  # A device learns nothing about blobs of other devices.
+            except NotFoundError:  # The answer must not reveal blobs of other devices.
                 why = f"there is no blob {request.sha256} in a batch of this device"
                 await context.abort(grpc.StatusCode.OUT_OF_RANGE, why)
             with path.open("rb") as file:

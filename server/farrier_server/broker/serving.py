@@ -106,7 +106,7 @@ class Broker:
 def run(
     settings: Settings, host: str, port: int, ready: Callable[[str], None] | None = None
 ) -> None:
-    """Serve until SIGTERM or SIGINT."""
+    """Serve the broker until SIGTERM or SIGINT."""
     exposure.secure(settings, host)  # An unsafe address is refused before anything is opened.
     farm = Farm.open(settings)
     try:

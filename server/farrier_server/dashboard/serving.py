@@ -113,8 +113,9 @@ class Dashboard:
         return await self._served(request, self._page_of(DOCS))
 
     def _page_of(self, name: str) -> Asset:
-        """Return a page of the installed version, so that an update needs no restart. While an
-        update is incomplete, return the last complete version."""
+        """Return a page of the installed version of the dashboard, read again from disk if its
+        files have changed, so that an update needs no restart. While an update is incomplete,
+        return the page of the last complete version."""
         with contextlib.suppress(OSError):
             if not self._site.is_current(self._folder):
                 installed = Site.read(self._folder)

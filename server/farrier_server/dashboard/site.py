@@ -66,8 +66,8 @@ class Asset:
 
     @functools.cached_property
     def policy(self) -> str:
-        """The Content-Security-Policy of a page: it allows this server's scripts, and by their
-        hashes the page's inline scripts, such as its import map."""
+        """The Content-Security-Policy of a page. It allows scripts from this server and, by their
+        hashes, the page's inline scripts, such as its import map."""
         hashes = (
             base64.b64encode(hashlib.sha256(script).digest()).decode()
             for script in _INLINE_SCRIPT.findall(self.content)
@@ -111,7 +111,7 @@ class Site:
         return cls(version, assets, pages, _stamp(folder))
 
     def is_current(self, folder: Path) -> bool:
-        """Return whether the folder is unchanged since it was read."""
+        """Return whether the folder is unchanged since its files were read."""
         return self.stamp == _stamp(folder)
 
 
