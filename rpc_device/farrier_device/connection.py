@@ -1,4 +1,5 @@
-"""The agent's side of the protocol: a channel to the broker, its calls, and its errors."""
+"""The agent's side of the protocol: the channel to the broker, calls of the broker, and their
+errors."""
 
 from __future__ import annotations
 
@@ -21,26 +22,26 @@ _BLOB_TIMEOUT_S = 120.0  # The time limit of one call; the next one continues wh
 
 
 class AgentError(Exception):
-    """An error with which the agent ends, worded for its operator."""
+    """An error that ends the agent, with a message for its operator."""
 
     exit_code = 1
 
 
 class UsageError(AgentError):
-    """An option that makes no sense, or is not safe."""
+    """A command-line option that is invalid or unsafe."""
 
     exit_code = 2
 
 
 class TokenError(AgentError):
-    """A token or secret that the broker does not accept: it is wrong, no longer counts, or does not
-    permit the request."""
+    """The broker rejects the token or secret: it is wrong, has been revoked, or does not permit the
+    request."""
 
     exit_code = 11
 
 
 class UnknownCallerError(TokenError):
-    """A token or secret that belongs to nobody, or no longer does."""
+    """The token or secret does not belong to any device, or no longer does."""
 
 
 class FencedOutError(AgentError):
@@ -54,15 +55,16 @@ class UnreachableError(Exception):
 
 
 class RefusedError(UnreachableError):
-    """The broker has answered that it will never accept this request."""
+    """The broker has rejected this request for good; it must not be repeated."""
 
 
 class UnsupportedError(UnreachableError):
-    """The broker is older than the call."""
+    """The broker's version is too old to support this call."""
 
 
 class SessionLostError(Exception):
-    """The broker does not know the session, or no longer does."""
+    """The broker does not know the session, because it has ended or because the broker has lost
+    it."""
 
 
 class BrokerBlobError(Exception):
@@ -98,7 +100,7 @@ def open_channel(broker: str, tls_ca: Path | None, tls_name: str | None = None) 
 
 
 class Connection:
-    """The calls of the service Broker, made as the device of the identity. Each raises
+    """The calls of the gRPC service Broker, made with the identity of a device. Each raises
     UnreachableError, or the error that `device.proto` assigns to the broker's answer:
     SessionLostError, RefusedError, TokenError, FencedOutError."""
 
@@ -110,7 +112,7 @@ class Connection:
     def enrol(
         self, request: device_pb2.EnrolRequest, caller: Bearer | Invited
     ) -> device_pb2.EnrolReply:
-        """Request a secret. Raises UnsupportedError, too."""
+        """Request a secret for this device from the broker. Raises UnsupportedError as well."""
         reply: device_pb2.EnrolReply = self._call(self._stub.Enrol, request, caller)
         return reply
 
@@ -151,8 +153,8 @@ class Connection:
         fetching: Callable[[Callable[[], Any]], None],
     ) -> Iterator[bytes]:
         """Yield the bytes of a blob from `offset` on. `fetching` is called at once with a function
-        that cancels the transfer, which raises UnreachableError then. Raises BrokerBlobError
-        too."""
+        that cancels the transfer; a cancelled transfer raises UnreachableError. Raises
+        BrokerBlobError as well."""
         request = device_pb2.GetBlobRequest(session=session, sha256=sha256, offset=offset)
         stream = self._stub.GetBlob(request, metadata=self._metadata(), timeout=_BLOB_TIMEOUT_S)
         fetching(stream.cancel)

@@ -1,4 +1,4 @@
-"""The wait of an agent for its machine to cool before it measures."""
+"""The agent's wait for its machine to cool before it measures a batch."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ log = logging.getLogger(__name__)
 
 
 class Cooling:
-    """The waits of one machine. `message` states what it waits for, "" while it does not; any
-    thread may read it."""
+    """The waits for one machine to cool. `message` states the reason for the present wait, "" if
+    there is none; any thread may read it."""
 
     def __init__(
         self,
@@ -24,8 +24,9 @@ class Cooling:
         look: Callable[[], Health] = look,
         look_s: float = _LOOK_S,
     ) -> None:
-        """Create it; `longest_s` bounds all waits together from the time the machine gets hot until
-        it is cool again."""
+        """Create the waits. `longest_s` limits their total time, counted from the time at which the
+        machine becomes hot until it is cool again. `look` reads the machine's health, every
+        `look_s` seconds."""
         self.message = ""
         self.look = look
         self._longest_s = longest_s
@@ -34,7 +35,8 @@ class Cooling:
         self._waited_s = 0.0  # The time waited since the machine was last cool.
 
     def wait(self, stop: threading.Event) -> None:
-        """Return when the machine is cool, after the longest wait, or when `stop` is set."""
+        """Return when the machine is cool, when the time for waits is used up, or when `stop` is
+        set."""
         while (hot := self.look().hot) and self._waited_s < self._longest_s and not stop.is_set():
             if not self.message:
                 log.info("hot (%s): waiting for up to %.0f s", hot, self._longest_s)
@@ -49,12 +51,12 @@ class Cooling:
         self.message = ""
 
     def begin(self) -> None:
-        """Note the machine's health just before a batch is measured."""
+        """Record the machine's health just before a batch is measured."""
         self._before = self.look()
 
     def verdict(self) -> str:
-        """Return the reason why the batch may have been measured slower than on a cool machine, or
-        ""."""
+        """Return the reason why the batch may have run slower than on a cool machine; "" if there
+        is none."""
         before, now = self._before, self.look()
         reasons = [before.hot or now.hot]
         if (now.throttles or 0) > (before.throttles or 0):

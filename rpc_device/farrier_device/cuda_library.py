@@ -1,4 +1,4 @@
-"""The words for CUDA that compilers and devices share."""
+"""The names for CUDA code and architectures that compilers and devices share."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ MOST_BLOCKS, MOST_THREADS = (1 << 31) - 1, 1024
 
 
 def runnable(major: int, minor: int) -> tuple[str, ...]:
-    """Return the architectures whose code a GPU of a compute capability runs."""
+    """Return the architectures whose code runs on a GPU with the given compute capability."""
     return tuple(name for name in ARCHITECTURES if capability(name) <= (major, minor))
 
 
 def capability(architecture: str) -> tuple[int, int]:
-    """Return the compute capability that an architecture names: sm_120 is 12.0."""
+    """Return the compute capability of an architecture: (12, 0) for `sm_120`."""
     digits = architecture.removeprefix("sm_")
     return int(digits[:-1]), int(digits[-1])

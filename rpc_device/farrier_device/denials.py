@@ -1,11 +1,12 @@
-"""A seccomp filter for a process that works with files and processes of its own: the denied calls.
+"""A seccomp filter that denies certain system calls to a process which works with files and child
+processes.
 
 This is a deny-list, unlike the allow-list of `seccomp`: the process may open files and start
-processes (`landlock` restricts the files), but it cannot create sockets other than a pair, access
-other processes, leave its session or namespaces, or use parts of the kernel that bypass a filter
-(io_uring) or change the machine. A denied call fails with EPERM.
+processes (`landlock` restricts the files), but it cannot create sockets other than a socket pair,
+access other processes, leave its session or namespaces, bypass a filter (with io_uring) or change
+the machine. A denied call fails with EPERM.
 
-The numbers of calls are in `arch`; a call that an architecture lacks needs no denial there.
+`arch` lists the numbers of the calls; a call that the architecture lacks needs no denial.
 
 Source: Linux `include/uapi/linux/sched.h`.
 """
@@ -108,17 +109,19 @@ _DENY = (bpf.RETURN, 0, 0, bpf.RET_ERRNO | errno.EPERM)
 
 
 def restrict(libc: ctypes.CDLL) -> bool:
-    """Install the filter on this thread and all that it will start; return False if the kernel has
-    no filters, or `arch` has no call table for this architecture.
+    """Install the filter on this thread, and on the threads and processes that it will start.
+    Return False if the kernel does not support filters, or if `arch` has no call table for this
+    architecture.
 
-    `no_new_privs` must be set.
+    The flag `no_new_privs` must be set.
     """
     calls = arch.calls_of(describe.arch())
     return calls is not None and bpf.install(libc, program(calls))
 
 
 def restrict_alone(libc: ctypes.CDLL) -> bool:
-    """Install the filters of a process that starts only threads, and signals no other process."""
+    """Install `restrict` and a second filter, for a process that starts threads only and signals no
+    other process."""
     calls = arch.calls_of(describe.arch())
     return (
         calls is not None
@@ -128,7 +131,7 @@ def restrict_alone(libc: ctypes.CDLL) -> bool:
 
 
 def program(calls: SystemCalls) -> Iterator[bpf.Instruction]:
-    """Return the filter on an architecture with these calls."""
+    """Return the filter for an architecture with these system calls."""
     yield from bpf.native_calls(calls, _DENY)
     yield from _denied(calls, _DENIED)
     yield bpf.IF_EQUAL, 0, 1, calls.numbers[_CLONE3]
@@ -143,7 +146,7 @@ def program(calls: SystemCalls) -> Iterator[bpf.Instruction]:
 
 
 def program_alone(calls: SystemCalls, pid: int) -> Iterator[bpf.Instruction]:
-    """Return the additional filter of the process `pid` that runs alone."""
+    """Return the second filter of `restrict_alone`, for the process with the id `pid`."""
     yield from bpf.native_calls(calls, _DENY)
     yield from _denied(calls, _DENIED_ALONE)
     yield bpf.IF_EQUAL, 0, 4, calls.numbers["clone"]

@@ -1,4 +1,4 @@
-"""A description of this machine: instruction set, cores, caches, memory, as Linux reports them."""
+"""A description of this machine, as Linux reports it: instruction set, cores, caches, memory."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ _BIG_SHARE = 2 / 3  # A big core has at least this share of the largest core's c
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MachineDescription:
-    """One machine. Sizes are bytes; a cache that the kernel does not report has 0.
+    """A machine that measures, or the target of a compilation. Sizes are in bytes; a cache that the
+    kernel does not report has size 0.
 
     `features` are the kernel's names of the ISA extensions, sorted (`avx512_vnni`, `asimddp`). On a
-    machine with big and little cores, all fields describe the big ones. An `emulated` machine has
-    the features of the machine that it stands for, but not its speed. A GPU has the `host` that
-    drives it, by its name or as the JSON text of its description.
+    machine with big and little cores, all fields describe the big cores. An `emulated` machine has
+    the features of the machine that it emulates, but not its speed. For a GPU, `host` is the
+    machine that drives the GPU, by name or as the JSON text of its description.
     """
 
     arch: str  # The architecture of this program, as `uname -m` prints it.
@@ -62,7 +63,7 @@ def describe() -> MachineDescription:
 
 
 def arch() -> str:
-    """Return the architecture of this program, which on a 64-bit kernel may be a 32-bit one."""
+    """Return the architecture of this program, which may be a 32-bit one on a 64-bit kernel."""
     machine = platform.machine()
     in_32_bits = architectures.of(machine).program_in_32_bits
     if sys.maxsize > 1 << 32 or architectures.in_64_bits(machine):
@@ -76,14 +77,15 @@ def cores() -> int:
 
 
 def available_cpus() -> tuple[int, ...]:
-    """Return the logical CPUs that this process may run on, except little cores if there are big
-    ones: one of each physical core first, then their siblings, so that the first n are the best
-    choice for n threads."""
+    """Return the logical CPUs that this process may run on, without little cores if there are big
+    ones. The first CPU of each physical core precedes all sibling threads, so that the first n CPUs
+    are the best choice for n threads."""
     return _best_first(_allowed(_processors()))
 
 
 def _processors() -> dict[int, dict[str, str]]:
-    """Return the fields of each processor that determine which cores are big."""
+    """Return, by the number of the processor, those of its fields that determine whether a core is
+    big."""
     return parse_cpuinfo(_read(_CPUINFO)) if architectures.here().little_cores is not None else {}
 
 
@@ -99,10 +101,11 @@ def _allowed(processors: Mapping[int, Mapping[str, str]]) -> list[int]:
 
 
 def _big(cpus: Sequence[int], capacity: Mapping[int, int], little: Set[int]) -> list[int]:
-    """Return those of `cpus` that are big cores, in their order: all if every core is the same.
+    """Return the CPUs of `cpus` that are big cores, in the given order; all of them if all cores
+    are equal.
 
-    `capacity` is the relative speed of each core in the kernel; if one is missing, the cores whose
-    names are in `little` are the little ones.
+    `capacity` is the relative speed of each core according to the kernel. If a speed is missing,
+    the cores whose names are in `little` are taken as little ones.
     """
     if all(cpu in capacity for cpu in cpus):
         least = _BIG_SHARE * max(capacity[cpu] for cpu in cpus)
@@ -133,7 +136,7 @@ def parse_cpuinfo(text: str) -> dict[int, dict[str, str]]:
 
 
 def parse_size(text: str) -> int:
-    """Return the bytes of a size in sysfs (`48K`, `2M`, `512`), 0 for any other text."""
+    """Return the size in bytes of a text in sysfs (`48K`, `2M`, `512`); 0 for any other text."""
     match = re.fullmatch(r"(\d+)([KMG]?)", text)
     if match is None:
         return 0
@@ -141,8 +144,8 @@ def parse_size(text: str) -> int:
 
 
 def is_emulated() -> bool:
-    """Return whether the kernel runs a program of another architecture than this code, as with
-    qemu-user."""
+    """Return whether this program runs under an emulator such as qemu-user: whether the executable
+    that the kernel runs is for another architecture than this program."""
     try:
         # The entry of a task, because in /proc/self qemu shows its guest.
         with open(f"/proc/self/task/{threading.get_native_id()}/exe", "rb") as program:

@@ -1,8 +1,8 @@
-"""A library for a device that a host drives: modules of the device, functions of the host, and the
-programs that launch and call them.
+"""A library for a device that a host drives: device modules, host functions, and the programs that
+launch and call them.
 
-One JSON text, {"kernels": {NAME: TEXT}, "host": BASE64, "programs": {NAME: PROGRAM}}. `host` is an
-ELF library, or empty if the host has no functions.
+The format is a JSON text, {"kernels": {NAME: TEXT}, "host": BASE64, "programs": {NAME: PROGRAM}}.
+`host` is an ELF library, or empty if the programs call no host function.
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ CALL = "/"  # It stands between the name of a program and the number of a call.
 
 
 def call_of(program: str, number: int) -> str:
-    """Return the name of the entry point for one call of a program; `number` is the call's place in
-    the program's text."""
+    """Return the name of the entry point that stands for one call or launch of a program; `number`
+    is its index in the order of the program's text."""
     return f"{program}{CALL}{number}"
 
 
 class LibraryError(ValueError):
-    """Bytes are not a library, or it lacks a program."""
+    """The bytes are not a library, or the library lacks a program."""
 
 
 class DeviceLibrary:
-    """The modules, the host's library and the programs, by name. Raises LibraryError."""
+    """The device modules, the host library and the programs, by name, parsed from bytes. Raises
+    LibraryError."""
 
     def __init__(self, content: bytes) -> None:
         try:
@@ -44,7 +45,7 @@ class DeviceLibrary:
             raise LibraryError(f"this is not a library of a device: {error}") from None
 
     def program(self, name: str) -> Program:
-        """Return a program. Raises LibraryError if there is none of that name."""
+        """Return the program with this name. Raises LibraryError if there is none."""
         if name not in self._programs:
             raise LibraryError(f"the library has no program {name!r}")
         return self._programs[name]

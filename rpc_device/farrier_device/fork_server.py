@@ -1,20 +1,20 @@
-"""The fork server of measurement children: a process that has imported everything a child needs,
-and forks one child for each library.
+"""The fork server of measurement children: a process that has imported all modules a child needs,
+and forks a child for each library.
 
-Starting Python costs more than most trials; a fork costs about a millisecond. The server has one
-thread, runs no code of a library and reads no byte that such code has written: only its keeper
-communicates with it, over a socket that no child has.
+Starting Python takes longer than most measurements; a fork takes about a millisecond. The server
+has one thread, runs no code of a library and reads no byte that such code has written: only its
+parent (the keeper) communicates with the server, over a socket that no child has.
 
-    keeper → server   {"fork": <folder to stand in>, "choice": <of its device>}, with the child's
+    keeper → server   {"fork": <working directory>, "choice": <the device>}, followed by the child's
                       socket and its stderr
     server → keeper   {"forked": true}                     or {"failed": <text>}
-    keeper → server   {"end": <seconds that the child has to end by itself>}
-    server → keeper   {"ended": <exit code>, "left": n}    the code is null if it was killed now
+    keeper → server   {"end": <seconds within which the child may end by itself>}
+    server → keeper   {"ended": <exit code>, "left": n}    the code is null if the server killed it
 
-There is one child at a time. `left` counts processes that it started and that could not be ended:
-if it is not 0, the server forks no further child. Nothing can leave a PID namespace (`namespaces`),
-of which the server is the first process if the kernel permits; elsewhere it is the subreaper of the
-processes that a child starts.
+There is one child at a time. `left` counts processes that the child has started and that could not
+be killed: if it is not 0, the server forks no further child. Where the kernel permits, the server
+is the first process of a PID namespace (`namespaces`), which no process can leave; elsewhere the
+server is the subreaper of the processes that a child starts.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _GLANCE_S = 0.0003  # The interval at which the end of a process is checked.
 
 
 def main(argv: Sequence[str]) -> None:
-    """Run the fork server. `argv` has the limits of children as JSON, the process id of the keeper,
-    and the descriptor of the socket."""
+    """Run the fork server. `argv` contains the limits of children as JSON, the process id of the
+    keeper, and the descriptor of the socket."""
     serve(argv, child.main)
 
 
 def serve(argv: Sequence[str], run: Callable[[child.ChildSetup], None]) -> None:
-    """Fork children that call `run`, until the keeper is gone."""
+    """Fork children that call `run`, until the keeper closes the socket."""
     limits, parent, descriptor = argv
     libc = sandbox.libc()
     sandbox.die_with(libc, int(parent))
@@ -125,8 +125,8 @@ class _ForkServer:
             os._exit(code)
 
     def _ended(self, grace_s: float) -> int | None:
-        """Return the exit code of the child. If it still runs after `grace_s`, kill it and return
-        None."""
+        """Return the exit code of the child. If the child still runs after `grace_s` seconds, kill
+        it and return None."""
         if not self._child:
             return None
         deadline = time.monotonic() + grace_s
@@ -139,7 +139,8 @@ class _ForkServer:
         return code
 
     def _clear(self) -> int:
-        """Kill all processes that the child has left; return the number that could not be ended."""
+        """Kill all processes that the child has left running; return the number that could not be
+        killed."""
         deadline = time.monotonic() + _END_S
         while True:
             try:
@@ -155,9 +156,8 @@ class _ForkServer:
             time.sleep(_GLANCE_S)
 
     def _kill_all(self) -> int:
-        """Kill the processes that a child has started, as far as they are now this process's
-        children: the kernel hands over processes that have lost their parent. Return their
-        number."""
+        """Kill those processes started by a child that are now children of this process, since the
+        kernel hands over processes whose parent has ended. Return their number."""
         if self._layers:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(-1, signal.SIGKILL)  # All processes in the namespace except this one.
@@ -170,6 +170,6 @@ class _ForkServer:
 
 
 def _reaped(pid: int) -> int | None:
-    """Return the exit code of a child that has ended, or None if it runs."""
+    """Return the exit code of a child, reaped if it has ended; None if it still runs."""
     ended, status = os.waitpid(pid, os.WNOHANG)
     return os.waitstatus_to_exitcode(status) if ended else None

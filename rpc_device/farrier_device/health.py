@@ -2,7 +2,7 @@
 
 Sources: Linux `Documentation/ABI/testing/sysfs-class-thermal`,
 `Documentation/hwmon/sysfs-interface.rst`, `Documentation/admin-guide/pm/cpufreq.rst`,
-`drivers/thermal/intel/therm_throt.c`; of a Raspberry Pi, the firmware's `get_throttled`.
+`drivers/thermal/intel/therm_throt.c`; for a Raspberry Pi, the firmware's `get_throttled`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ _THROTTLES = ("core_throttle_count", "package_throttle_count")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Health:
-    """The health of a machine at one moment. An unknown value is None, and "" for `throttled`."""
+    """The health of a machine at one moment. An unknown number is None, and an unknown `throttled`
+    is ""."""
 
     celsius: float | None = None  # The processor's temperature, of the sensor nearest to its limit.
     limit_celsius: float | None = None  # The temperature from which it counts as hot.
@@ -39,8 +40,8 @@ class Health:
 
     @property
     def hot(self) -> str:
-        """The reason why it may be slower than a cool machine; "" if it is cool, or nothing is
-        reported."""
+        """The reason why the machine may be slower than when cool; "" if it is cool, or if no
+        temperature is reported."""
         reasons = []
         celsius, limit = self.celsius, self.limit_celsius
         if celsius is not None and limit is not None and celsius >= limit:
@@ -71,7 +72,7 @@ def look(sys: Path = SYS, cpus: Sequence[int] | None = None) -> Health:
 
 
 def _zones(sys: Path) -> Iterator[tuple[float, float]]:
-    """Yield the temperature and limit of each thermal zone of the processor."""
+    """Yield the temperature and the limit, in °C, of each thermal zone of the processor."""
     for zone in sorted(sys.glob("class/thermal/thermal_zone*")):
         temperature = _number(zone / "temp")
         if temperature is None or not _PROCESSORS.search(_read(zone / "type")):
@@ -85,7 +86,8 @@ def _zones(sys: Path) -> Iterator[tuple[float, float]]:
 
 
 def _sensors(sys: Path) -> Iterator[tuple[float, float]]:
-    """Yield the same of hwmon, which covers processors without a zone."""
+    """Yield the temperature and the limit, in °C, of each processor sensor in hwmon, which covers
+    processors without a thermal zone."""
     for chip in sorted(sys.glob("class/hwmon/hwmon*")):
         if _read(chip / "name") not in _CHIPS:
             continue
@@ -97,8 +99,8 @@ def _sensors(sys: Path) -> Iterator[tuple[float, float]]:
 
 
 def _limit(thousandths: Sequence[int | None]) -> float:
-    """Return the lowest trip point in °C, from values in thousandths; a value that is not set is 0
-    or less."""
+    """Return the lowest trip point in °C, from values in thousandths of a degree; values of 0 or
+    less are not set, and ignored."""
     stated = [value / 1000 for value in thousandths if value is not None and value > 0]
     return min(stated, default=LIMIT_CELSIUS)
 

@@ -1,8 +1,8 @@
-"""The identity of a device towards its farm: its own secret, kept in the state folder, or the token
+"""The identity of a device in its farm: its own secret, stored in the state folder, or the token
 that all devices share.
 
-The nonce of an enrolment is on the disk before the farm is asked. So an agent whose answer was
-lost, or that died meanwhile, repeats the same request and gets the same secret.
+The nonce of an enrolment is written to the disk before the request to the farm. If the answer is
+lost or the agent dies, the agent repeats the same request and receives the same secret.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _NONCE_BYTES = 32
 
 
 class Identity:
-    """The identity of one agent. Only `settle` and `may_enrol_again` change it, under the session's
-    lock."""
+    """The identity of an agent's device. Only `settle` and `may_enrol_again` change the identity,
+    while the caller holds the session's lock."""
 
     def __init__(
         self, name: str, *, state: Path | None = None, shared: str = "", enrolment: str = ""
     ) -> None:
-        """Read the identity. `name` is the operator's name of the device, "" to take that of the
-        enrolment token. Without a `state` folder the device has the shared token and never enrols.
-        Raises UsageError if the folder has the secret of another device or a malformed one, and if
-        there is nothing to enrol with."""
+        """Read the identity. `name` is the device's name according to the operator, or "" for the
+        name in the enrolment token. Without a `state` folder the device uses the shared token and
+        never enrols. Raises UsageError if the folder has the secret of another device or a
+        malformed one, and if neither a secret nor a token is available."""
         self._name = name
         self._path = None if state is None else state / FILE
         self._shared = shared
@@ -57,7 +57,7 @@ class Identity:
 
     @property
     def device(self) -> str:
-        """The device's name; "" before an enrolment has set it."""
+        """The device's name; "" until an enrolment sets it."""
         return self._name if self._own is None else self._own.device
 
     @property
@@ -69,9 +69,9 @@ class Identity:
         return Enrolled.by(own.device, own.generation, own.secret)
 
     def settle(self, connection: Connection) -> None:
-        """Enrol if the device has no secret, or has a token that it has not enrolled with yet. A
-        broker that is too old for this takes the shared token. Raises UsageError if the enrolment
-        is refused, and the errors of `Connection.enrol`."""
+        """Enrol the device if it has no secret, or has an enrolment token that it has not used yet.
+        With a broker that is too old for enrolment, the device uses the shared token. Raises
+        UsageError if the enrolment is refused, and the errors of `Connection.enrol`."""
         if self._path is None or (self._own is not None and not self._is_invited):
             return
         token = _hashed(self._enrolment)
@@ -93,8 +93,8 @@ class Identity:
         log.info("enrolled as %s", reply.device_id)
 
     def may_enrol_again(self) -> bool:
-        """Return whether the shared token may obtain another secret from a farm that no longer
-        knows this one; the next `settle` does so."""
+        """Return whether the device may use the shared token to enrol again, in a farm that no
+        longer knows its secret; the next `settle` then does so."""
         if self._own is None or not self._shared:
             return False
         log.warning("the farm knows the secret of %s no more: enrolling again", self.device)
@@ -117,19 +117,20 @@ class Identity:
         return signing.verify_batch(self._own.secret, *words)
 
     def signature(self, lease: str, fence: int, result: bytes) -> bytes:
-        """Return the signature of a result; empty if the device has no secret to sign with."""
+        """Return the signature of a result for a lease; empty if the device has no secret."""
         if self._own is None:
             return b""
         return signing.sign_report(self._own.secret, lease, fence, result)
 
     @property
     def _own(self) -> SecretFile | None:
-        """The device's secret, or None."""
+        """The device's own secret, or None."""
         return self._kept if self._kept.secret and not self._is_lost else None
 
     @property
     def _is_invited(self) -> bool:
-        """Return whether the operator passed a token that the device has not yet enrolled with."""
+        """Return whether the operator passed an enrolment token that the device has not used
+        yet."""
         return self._enrolment != "" and self._kept.token != _hashed(self._enrolment)
 
     def _keep(self, kept: SecretFile) -> None:

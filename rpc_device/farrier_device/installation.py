@@ -1,5 +1,5 @@
-"""The paths of the Python installation and the system's libraries, which a process needs to load
-code, while `landlock` denies it all others."""
+"""The paths of the Python installation and the system's libraries, which a process must be able to
+read to load code when `landlock` denies all other paths."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ _SYSTEM = (
 
 
 def readable(secrets: Iterable[Path]) -> dict[Path, Access]:
-    """Return the paths that this interpreter, its packages and the system's libraries need, without
-    paths at or below one of the `secrets`."""
+    """Return the paths that this interpreter, its packages and the system's libraries need, with
+    the access to each. Paths at or below a path of `secrets` are excluded."""
     hidden = [Path(os.path.realpath(path)) for path in secrets]
     allowed: dict[Path, Access] = {}
     for place in _places():
@@ -54,8 +54,9 @@ def _places() -> Iterator[str]:
 
 
 def without(place: Path, hidden: Sequence[Path]) -> Iterator[tuple[Path, Access]]:
-    """Yield the readable paths of a place: the place itself or, if it contains hidden paths, the
-    other entries on the way to these, and the directories for their names."""
+    """Yield the readable paths at a path, with the access to each: the path itself or, if `hidden`
+    paths lie below it, the entries that contain no hidden path, and list access to the directories
+    that do."""
     if any(place.is_relative_to(path) for path in hidden):
         return
     if not any(path.is_relative_to(place) for path in hidden):

@@ -1,4 +1,5 @@
-"""An entry point, as `farrier_device.measurement` describes it, that interprets a program."""
+"""An entry point, as defined in `farrier_device.measurement`, that interprets a program on
+devices."""
 
 from __future__ import annotations
 
@@ -16,16 +17,16 @@ from farrier_device.program import HOST, Call, Launch, Program, evaluate
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Lent:
-    """Memory of the caller."""
+    """Memory that the caller of an entry point owns."""
 
     address: int
     view: memoryview
 
 
 class InterpretedEntry:
-    """A program whose arguments are addresses: those of its memories, then that of its sizes, i64,
-    if it has any. The devices are closed with it. `most_workspace` are the bytes of its last memory
-    at most, an extent over its dims."""
+    """A program whose arguments are addresses: those of its memories, then the address of its sizes
+    (i64), if it has any. Closing the entry closes its devices. `most_workspace` is the largest size
+    in bytes of the program's last memory, its workspace, as an expression over its dims."""
 
     context = 0  # The entry takes nothing else.
 
@@ -38,12 +39,13 @@ class InterpretedEntry:
         self._interpreter = Interpreter(program, devices)
 
     def entry(self, arguments: Sequence[int | None], context: int) -> int:
-        """Run the program; return 0, a positive code of a failure, or -1 - n if check n failed."""
+        """Run the program; return 0, a positive code of a failed function or kernel, or -1 - n if
+        check number n failed."""
         return self._interpreter.run(*self._lent(arguments))
 
     def timed(self, arguments: Sequence[int | None]) -> tuple[int, list[list[int]]]:
-        """Run the program, each of its `launches` by itself. Return what `entry` does, and for each
-        of them the nanoseconds of each time that it ran."""
+        """Run the program and time each call and launch separately. Return the result of `entry`,
+        and for each of `launches` the nanoseconds of each of its executions."""
         return self._interpreter.run_timed(*self._lent(arguments))
 
     @property
@@ -53,17 +55,20 @@ class InterpretedEntry:
 
     @property
     def is_emulated(self) -> bool:
-        """True if one of the devices is software, whose times are not those of hardware."""
+        """True if one of the devices is emulated in software; its times are then not those of
+        hardware."""
         return any(getattr(device, "is_emulated", False) for device in self._devices.values())
 
     @property
     def resident(self) -> AnyDevice | None:
-        """The device whose memory inputs and outputs may lie in, None if the program has none."""
+        """The device on which inputs and outputs may stay between runs; None if the program uses no
+        device."""
         return next((d for space, d in self._devices.items() if space != HOST), None)
 
     @contextlib.contextmanager
     def attached(self, memories: Mapping[str, tuple[Any, int]]) -> Iterator[None]:
-        """Within it, memories of the caller lie on the device, each in a memory at an offset."""
+        """Return a context in which memories of the caller, by name, are in device memory, each at
+        an offset of a device allocation."""
         self._interpreter.attached = memories
         try:
             yield
@@ -72,12 +77,13 @@ class InterpretedEntry:
 
     @functools.cached_property
     def read_by_host(self) -> frozenset[str]:
-        """The memories of the caller that the host itself reads or writes."""
+        """The names of those memories of the caller that host code in the program reads or
+        writes."""
         return read_by_host(self._program)
 
     def exchange(self, space: str, device: AnyDevice) -> None:
-        """Replace the device of a space by another with the same code, whose memory is set up by
-        the next run."""
+        """Replace the device of a space by another device with the same code loaded; the next run
+        allocates memory on the new device."""
         self._devices = {**self._devices, space: device}
         self._interpreter = Interpreter(self._program, self._devices)
 
@@ -86,7 +92,8 @@ class InterpretedEntry:
         return self._devices[space]
 
     def _lent(self, arguments: Sequence[int | None]) -> tuple[Sequence[_Lent], memoryview | None]:
-        """Return the memories of the caller, and the sizes of a run."""
+        """Return the caller's memories, and the sizes for a run, from the addresses in
+        `arguments`."""
         program = self._program
         sizes: memoryview | None = None
         if len(arguments) > len(program.memories):
@@ -100,7 +107,8 @@ class InterpretedEntry:
         return memories, sizes
 
     def workspace_bytes(self, sizes: int) -> int:
-        """Return the bytes of the last memory of the program, for the sizes at an address."""
+        """Return the size in bytes of the program's workspace (its last memory), for the sizes at
+        an address."""
         values = self._values(_sizes_at(sizes, len(self._program.dims)))
         return evaluate(self._program.memories[-1].nbytes, values)
 
@@ -109,7 +117,7 @@ class InterpretedEntry:
             device.close()
 
     def _values(self, sizes: Sequence[int] | None) -> dict[str, int]:
-        """Return the values of all sizes that hold for a run, by name."""
+        """Return the values of all sizes of a run, by name."""
         values = dict(zip(self._program.dims, sizes or (), strict=False))
         for name, size in self._program.named.items():
             values[name] = evaluate(size, values)

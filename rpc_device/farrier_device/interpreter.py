@@ -1,7 +1,7 @@
-"""Running a program (`farrier_device.program`) on devices.
+"""An interpreter that runs programs (`farrier_device.program`) on devices.
 
-The caller has loaded the code on each device, and provides memory of the host. Calls run on the
-device of the space `host`; every other space is a device with a queue of its own.
+The caller has loaded the code on each device, and provides host memory. Calls run on the device of
+the space `host`; every other space belongs to a device with its own queue.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Sizes: TypeAlias = MutableSequence[int] | memoryview
 
 
 class HostMemory(Protocol):
-    """Memory of the host: its address, and its bytes, which can be written."""
+    """Memory of the host: its address, and a writable view of its bytes."""
 
     @property
     def address(self) -> int: ...
@@ -50,7 +50,8 @@ class HostMemory(Protocol):
 
 
 class _Ended(Exception):
-    """A run ends before its last step, with a code; `size` is what broke a check."""
+    """The end of a run before its last step, with a return code; `size` is the value that failed a
+    check."""
 
     def __init__(self, code: int, size: int = 0) -> None:
         self.code = code
@@ -59,14 +60,15 @@ class _Ended(Exception):
 
 @dataclasses.dataclass(slots=True)
 class _Pointer:
-    """A pointer of a loop: a memory and an offset in bytes."""
+    """A pointer that a loop moves: a memory and an offset in bytes."""
 
     memory: Any
     offset: int
 
 
 class _Bound(NamedTuple):
-    """A bound launch, with the places and the shape from which it was bound."""
+    """A bound launch, cached with the argument places and the grid and block from which it was
+    bound."""
 
     places: list[tuple[Any, int]]
     shape: tuple[tuple[int, ...], tuple[int, ...]]
@@ -80,11 +82,11 @@ class _Bound(NamedTuple):
 
 
 class Interpreter:
-    """A program that is run again and again. Devices keep the memory that it allocates until the
-    sizes of a run ask for another amount.
+    """A program that can be run many times. The memory that a run allocates on devices is reused
+    until the sizes of a run require a different amount.
 
-    The memories of the caller that are `attached`, by name, lie on a device: each is a memory there
-    and an offset, and copies between both stay on it.
+    Memories of the caller that are `attached`, by name, are in device memory: each is a device
+    memory and an offset in it. Copies between an attached memory and its device stay on the device.
     """
 
     def __init__(self, program: Program, devices: Mapping[str, AnyDevice]) -> None:
@@ -110,8 +112,9 @@ class Interpreter:
     def run_timed(
         self, memories: Sequence[HostMemory], sizes: Sizes | None = None
     ) -> tuple[int, list[list[int]]]:
-        """Run the program, each call and launch by itself. Return what `run` does, and for each of
-        them, in the order of the text, the nanoseconds of each time that it ran."""
+        """Run the program and time each call and launch separately. Return the result of `run`, and
+        for each call and launch, in the order of the program's text, the nanoseconds of each of its
+        executions."""
         times: dict[int, list[int]] = {}
         self._times = times
         try:
@@ -121,11 +124,12 @@ class Interpreter:
         return code, [times.get(id(step), []) for step in launches_in(self._program.steps)]
 
     def run(self, memories: Sequence[HostMemory], sizes: Sizes | None = None) -> int:
-        """Run the program in the memories that it declares, in their order. Return 0, a positive
-        code of a function or kernel that failed, or -1 - n if the check numbered n failed.
+        """Run the program on the memories that it declares, in the order of their declarations.
+        Return 0, a positive code of a function or kernel that failed, or -1 - n if check number n
+        failed.
 
-        `sizes` has the values of `dims`, then room for the counted sizes, and for the size that
-        breaks a check.
+        `sizes` contains the values of `dims`, followed by space for the counted sizes and for the
+        size that failed a check; `run` fills both in.
         """
         program = self._program
         sizes = [] if sizes is None else sizes
@@ -180,7 +184,7 @@ class Interpreter:
         self._start()
 
     def _start(self) -> None:
-        """Start the launches that are ready."""
+        """Start the launches that are collected but not yet started."""
         ready, self._ready = self._ready, []
         if ready:
             self._devices[self._ready_on].launch_all(ready)
@@ -327,8 +331,8 @@ class Interpreter:
         return pointer.memory, pointer.offset + self._value(place.offset)
 
     def _end(self, place: Place) -> tuple[Any, int]:
-        """Return the memory and offset of one end of a copy; for attached host memory, those of the
-        attached memory itself."""
+        """Return the memory and offset of the source or target of a copy; for host memory that is
+        attached, those of its device memory."""
         if place.space != HOST or place.memory not in self.attached:
             return self._at(place)
         memory, offset = self.attached[place.memory]
@@ -339,8 +343,8 @@ class Interpreter:
         return int.from_bytes(memory.view[offset : offset + nbytes], "little", signed=True)
 
     def _sizes_in(self, space: str, sizes: tuple[int, ...]) -> Any:
-        """Return memory of a space that holds the sizes as i64. It stays: the next run is likely to
-        have the same sizes."""
+        """Return memory of a space that contains the sizes as i64. The memory is cached, since the
+        next run is likely to have the same sizes."""
         key = space, sizes
         if key not in self._numbers:
             if len(self._numbers) >= _MOST_SIZES:
@@ -358,8 +362,8 @@ class Interpreter:
 
 
 def launches_in(steps: Sequence[Step]) -> Iterator[Launch | Call]:
-    """Yield the calls and launches of steps and of the steps within these, in the order of the
-    text."""
+    """Yield the calls and launches of steps and of the steps nested in them, in the order of the
+    program's text."""
     for step in steps:
         match step:
             case Launch() | Call():
@@ -375,8 +379,8 @@ def _address(memory: HostMemory, offset: int) -> int:
 
 
 def read_by_host(program: Program) -> frozenset[str]:
-    """Return the memories of the caller that steps of the host use, other than copies to and from a
-    device."""
+    """Return the names of the caller's memories that steps executed by the host read or write;
+    copies to and from a device do not count."""
     names: set[str] = set()
     for step in _all(program.steps):
         places = list(_host_places(step))

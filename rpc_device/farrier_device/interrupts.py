@@ -1,7 +1,7 @@
-"""The handling of Ctrl-C from the first line of a command on.
+"""The handling of Ctrl-C from the start of a command on.
 
-This module imports only what Python has loaded at its start, so that a command's imports are
-guarded too.
+This module imports only modules that Python has loaded at its start, so that Ctrl-C is also handled
+during the command's imports.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _AGAIN_S = 0.01
 
 
 def guarded(command: Callable[[], int | None]) -> None:
-    """Run a command and exit: with the code that it returns, or 130 after Ctrl-C."""
+    """Run a command and exit with the code that it returns, or with 130 after Ctrl-C."""
     sys.unraisablehook = _dropped
     try:
         sys.exit(command())
@@ -32,8 +32,9 @@ def guarded(command: Callable[[], int | None]) -> None:
 
 
 def _dropped(what: sys.UnraisableHookArgs) -> None:
-    """Handle an exception that Python drops, because it was raised in a finalizer or at the end of
-    an import. If a signal's handler raised it, the handler is called again soon after."""
+    """Handle an exception that Python discards because it was raised in a finalizer or at the end
+    of an import. If a signal handler raised the exception, schedule another call of that handler
+    soon."""
     number = _signal(what.exc_value)
     if number is None:
         sys.__unraisablehook__(what)
@@ -42,7 +43,8 @@ def _dropped(what: sys.UnraisableHookArgs) -> None:
 
 
 def _signal(error: BaseException | None) -> int | None:
-    """Return the number of the signal whose handler raised the error, or None."""
+    """Return the number of the signal whose handler raised the error; None if the error has another
+    origin."""
     match error:
         case KeyboardInterrupt():
             return INTERRUPTED - 128

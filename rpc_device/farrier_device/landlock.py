@@ -1,9 +1,10 @@
-"""Landlock: access control of the kernel that needs no privilege (Linux 5.13 and later).
+"""Landlock, the kernel's access control for unprivileged processes (Linux 5.13 and later).
 
-`restrict` installs a ruleset that handles every right and allows none except for the paths that are
-named. Afterwards this thread, and the threads and processes that it starts, can open no other file,
-bind or connect no TCP port and, on newer kernels, reach no abstract socket and signal no process
-outside; nor can they trace one, or read its memory and environment. Open descriptors stay usable.
+`restrict` installs a ruleset that denies every right except on the paths that it allows. Afterwards
+this thread, and the threads and processes that it starts, can open no other file, bind or connect
+no TCP port and, on newer kernels, connect to no abstract socket and signal no process outside of
+the sandbox; nor can they trace such a process, or read its memory and environment. Open descriptors
+stay usable.
 
 Source: Linux `include/uapi/linux/landlock.h`.
 """
@@ -38,7 +39,7 @@ _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
 
 
 class Access(enum.IntFlag):
-    """The rights on a path, and on everything below it."""
+    """The rights on a path and on all paths below it."""
 
     LIST = _READ_DIR
     READ = _READ_DIR | _READ_FILE | _EXECUTE
@@ -47,10 +48,10 @@ class Access(enum.IntFlag):
 
 
 def restrict(libc: ctypes.CDLL, allowed: Mapping[Path, Access] | None = None) -> bool:
-    """Deny this thread the file system, except for the `allowed` paths, and TCP, for good. Return
-    False if the kernel does not support it. A path that does not exist is skipped.
+    """Permanently deny this thread TCP and the file system, except for the `allowed` paths. A path
+    that does not exist is skipped. Return False if the kernel does not support Landlock.
 
-    `no_new_privs` must be set.
+    The flag `no_new_privs` must be set.
     """
     version = libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _ASK_VERSION)
     if version < 1:
@@ -86,7 +87,8 @@ def _allow(libc: ctypes.CDLL, ruleset: int, path: Path, rights: int) -> bool:
 
 
 def _ruleset(version: int, handled: int) -> bytes:
-    """Return a `struct landlock_ruleset_attr` of the length of this version."""
+    """Return a `struct landlock_ruleset_attr` as bytes, of the length that this version of Landlock
+    expects."""
     words = [handled]
     if version >= _NET_SINCE:
         words.append(_all(_NET_RIGHTS))

@@ -1,8 +1,8 @@
-"""The form in which versions of all ages exchange a request for one library of the host.
+"""The JSON form of a request for a single host library, which all versions of Farrier read.
 
-It has the library's digest as `library`, and of each candidate the names of its entry points as
-`symbol` and `prepare`. A request that asks for anything else, such as code of another kind or a
-grid, is exchanged as its dataclasses have it, and refused by versions that know this form alone.
+It contains the library's digest as `library`, and for each candidate the names of its entry points
+as `symbol` and `prepare`. Any other request, such as one with code of another kind or with a grid,
+is written in the form of its dataclasses, which versions that know only this form reject.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ HOST_CODE = "elf"
 
 
 def to_library_form(raw: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of a request in this form, or as they are if it does not fit."""
+    """Return the fields of a request in this form, or unchanged if the form cannot express the
+    request."""
     candidates = [*raw["candidates"], *filter(None, [raw["reference"]])]
     if not (
         len(raw["code"]) == 1
@@ -31,8 +32,9 @@ def to_library_form(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def from_library_form(raw: Any) -> Any:
-    """Return the fields of a request in the form of its dataclasses. Raises ValueError if a field
-    of this form is missing; values of other types are left to the reader of the fields."""
+    """Return the fields of a request, converted from this form to the form of the dataclasses.
+    Raises ValueError if a field of this form is missing; the types of values are checked later,
+    when the fields are decoded."""
     if not isinstance(raw, dict) or "library" not in raw:
         return raw
     if "code" in raw:
@@ -47,8 +49,9 @@ def from_library_form(raw: Any) -> Any:
 
 
 def _fits(candidate: dict[str, Any]) -> bool:
-    """Return whether a candidate is one entry point with all arguments, after at most one such
-    that prepares them, in parts with arguments of their own."""
+    """Return whether this form can express a candidate: a single entry point that takes all
+    arguments, optionally preceded by an entry point that prepares them, and optionally parts with
+    their own arguments."""
     launches = [*candidate["launches"], *candidate["prepare"]]
     return (
         len(candidate["launches"]) == 1

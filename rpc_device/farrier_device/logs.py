@@ -1,11 +1,12 @@
-"""The common log format of all roles: text for people, or one JSON object a line for programs.
+"""The log format that all roles share: text for people, or one JSON object per line for programs.
 
-The subject of a line (`job`, `batch`, `device`, `request`) is set where work on it begins:
+The subject of a log line (`job`, `batch`, `device`, `request`) is set at the start of the work on
+it:
 
     with logs.about(job=lease.item):
         log.warning("it goes back")        → {…, "message": "it goes back", "job": "01a1…"}
 
-Standard library only, because boards log as well.
+This module needs only the standard library, because boards use it as well.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ _about: contextvars.ContextVar[Mapping[str, str]] = contextvars.ContextVar(
 
 
 def set_up(role: str, form: str = "text", stream: TextIO | None = None, **always: str) -> None:
-    """Send this process's logs from INFO on to `stream` (default: standard error), in one of
-    `FORMS`. The fields `always`, such as an agent's device, are in each JSON object."""
+    """Send this process's log records, from level INFO on, to `stream` (default: standard error),
+    in one of the formats `FORMS`. The fields `always`, such as an agent's device, are added to each
+    JSON object."""
     handler = logging.StreamHandler(sys.stderr if stream is None else stream)
     text = logging.Formatter(TEXT)
     handler.setFormatter(_Json({"role": role, **always}) if form == "json" else text)
@@ -39,8 +41,8 @@ def set_up(role: str, form: str = "text", stream: TextIO | None = None, **always
 
 @contextlib.contextmanager
 def about(**ids: str) -> Iterator[None]:
-    """Return a context in which log lines, of this thread or task and the tasks that it starts, are
-    about these things. A thread that is started within has no subject."""
+    """Return a context in which the log lines of this thread or task, and of tasks that it starts,
+    have these subjects. A thread that is started in the context has no subject."""
     before = _about.get()
     _about.set({**before, **{name: value for name, value in ids.items() if value}})
     try:
@@ -50,7 +52,8 @@ def about(**ids: str) -> Iterator[None]:
 
 
 class _Json(logging.Formatter):
-    """A formatter that writes each record as one line, whatever its message contains."""
+    """A formatter that writes each record as one line of JSON, even if the message contains line
+    breaks."""
 
     def __init__(self, always: Mapping[str, str]) -> None:
         super().__init__()

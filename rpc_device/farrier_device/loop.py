@@ -1,5 +1,5 @@
-"""The loops of the agent: one leases, measures and reports; another sends heartbeats meanwhile. A
-third thread renews the sign of life as long as the heartbeats are in time."""
+"""The loops of the agent, each in a thread: one leases batches, measures and reports; one sends
+heartbeats; a third renews the sign of life as long as the heartbeats are on time."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ _MENDABLE = (DeviceFault.BROKEN, DeviceFault.NO_SPACE)
 
 
 class Measuring(Protocol):
-    """A measuring device other than the processor of this machine."""
+    """A measuring device other than this machine's processor, such as a GPU."""
 
     def machine(self) -> MachineDescription:
-        """Return its description."""
+        """Return the description of the measuring device."""
         ...
 
 
 class Agent:
-    """An agent for one device of a farm. `run` is for one thread; `drain` may be called from
-    any."""
+    """An agent for one device of a farm. `run` must be called by one thread only; `drain` may be
+    called by any thread."""
 
     def __init__(
         self,
@@ -67,8 +67,8 @@ class Agent:
         alive: Callable[[], None] = lambda: None,
         cooling: Cooling | None = None,
     ) -> None:
-        """Create an agent. `alive` is called about every second as long as the heartbeats are in
-        time, even if they do not reach the broker."""
+        """Create an agent. `alive` is called about every second as long as the heartbeat thread
+        works, even if the broker cannot be reached."""
         self._alive = alive
         self._cooling = cooling or Cooling()
         self._connection = connection
@@ -95,13 +95,14 @@ class Agent:
         return self._draining.is_set()
 
     def drain(self) -> None:
-        """Take no further batch; `run` returns when the present one is measured and reported."""
+        """Stop taking batches; `run` returns when the present batch is measured and reported."""
         self._draining.set()
         self._beat_now.set()
         self._stop_polling()
 
     def run(self) -> None:
-        """Work until drained. Raises AgentError for an error that only an operator can fix."""
+        """Take and measure batches until drained. Raises AgentError for an error that only an
+        operator can fix."""
         heart = threading.Thread(target=self._beat, name="farrier-heartbeat", daemon=True)
         pulse = threading.Thread(target=self._live, name="farrier-pulse", daemon=True)
         heart.start()
@@ -115,7 +116,7 @@ class Agent:
             pulse.join()
 
     def _live(self) -> None:
-        """Renew the sign of life as long as heartbeats are in time."""
+        """Renew the sign of life as long as heartbeats are on time."""
         while True:
             if time.monotonic() < self._back_by:
                 self._alive()
@@ -182,7 +183,7 @@ class Agent:
             self._trouble = result.message
 
     def _deliver(self) -> None:
-        """Report the results in the outbox."""
+        """Report the results in the outbox to the broker."""
         for pending in self._outbox.waiting():
 
             def report(
@@ -221,7 +222,8 @@ class Agent:
                 time.sleep(backoff.next_s())
 
     def _mended(self) -> bool:
-        """Return whether it can measure. After a fault of this device, wait and check."""
+        """Return whether the device can measure. After a fault of the device, wait and check it
+        first."""
         if not self._trouble:
             self._patience.reset()
             return True
@@ -279,7 +281,7 @@ class Agent:
         return device_pb2.Health(waits=self._cooling.message, **fields)
 
     def _give_up(self, error: AgentError) -> None:
-        """Let the working thread end with this error; for the heartbeat thread."""
+        """End the working thread with this error; the heartbeat thread calls this method."""
         self._fatal = error
         held = self._held
         if held is not None:
@@ -299,9 +301,10 @@ def describe_device(
     adapters: Sequence[Adapter] = (),
     measuring: Measuring | None = None,
 ) -> device_pb2.Description:
-    """Return the description of this machine, with the operator's statement about it and the other
-    engines that it offers; with `measuring`, that of the adapter or board that measures instead of
-    the processor. Raises SandboxError if nothing can be measured."""
+    """Return the description of this machine for the broker, with the machine name that the
+    operator states and the engines that the agent offers. With `measuring`, the description is that
+    of the adapter or board that measures in place of the processor. Raises SandboxError if nothing
+    can be measured."""
     here = describe.describe() if measuring is None else measuring.machine()
     return device_pb2.Description(
         **dataclasses.asdict(here),

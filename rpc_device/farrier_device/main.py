@@ -10,7 +10,8 @@ _USAGE = 2  # the exit code
 
 
 def main() -> None:
-    """Run the agent and exit: with 0, an error's own code, or 130 after Ctrl-C during its start."""
+    """Run the agent and exit: with 0, with the exit code of an error, or with 130 after Ctrl-C
+    during its start."""
     guarded(_run)
 
 

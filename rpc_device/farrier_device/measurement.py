@@ -1,22 +1,22 @@
-"""Measurements as plain data, which crosses every boundary between compiler, farm and device.
+"""Measurement requests and results as plain data, exchanged between compiler, farm and devices.
 
-A request names code objects and, for each candidate, the launches of entry points in them; a result
-states for each candidate how long it ran or how it failed. A failure is a field, never an
-exception: a candidate that crashes, hangs or computes wrong outputs is information about the
-candidate (it trains the cost model). A batch that fails as a whole says nothing about its
-candidates: `DeviceFault` names the kind of failure, and `Blame` its cause, which decides who may
-measure it instead.
+A request names code objects and, for each candidate (a variant of compiled code), the launches of
+entry points in them; a result contains for each candidate its running times or its failure. A
+failure is a field, never an exception: a candidate that crashes, hangs or computes wrong outputs is
+information about the candidate, which trains the cost model. A batch that fails as a whole contains
+no information about its candidates: `DeviceFault` is the kind of failure, and `Blame` its cause,
+which determines which device may measure the batch instead.
 
-On a host the code is one linked library, and every entry point has one C signature, for a single
-kernel and for a whole model alike:
+On a host the code is one linked library, in which every entry point, of a single kernel or of a
+whole model, has this C signature:
 
     int32_t entry(void *const *args, const farrier_pool *pool)
 
-`args` holds one pointer an argument, 64-byte aligned, in the order of `Candidate.args`. The entry
-returns 0, a positive code for a failure of its own, or -1 - n if check number n of a model refuses
-the sizes that follow from its inputs.
+`args` contains one pointer per argument, 64-byte aligned, in the order of `Candidate.args`. The
+entry point returns 0, a positive code for a failure of its own, or -1 - n if check number n of a
+model rejects sizes that are computed from its inputs.
 
-Standard library only: this module runs on a board that has no numpy.
+This module needs only the standard library, because it runs on boards without numpy.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _JSON: Any = Any  # It annotates a value that is JSON of any form.
 
 
 class Role(enum.StrEnum):
-    """The purpose of an argument of an entry point."""
+    """The use of an argument of an entry point: input, output, or scratch memory."""
 
     INPUT = "input"  # Read only; filled from its blob before the first call.
     OUTPUT = "output"  # Written; compared with its expected blob after the first call.
@@ -53,7 +53,7 @@ class Status(enum.StrEnum):
 
 
 class DeviceFault(enum.StrEnum):
-    """The reason why a whole batch says nothing about its candidates."""
+    """The reason why a whole batch failed, which does not reflect on its candidates."""
 
     DRIFTED = "drifted"  # The reference kernel became slower by more than `TimingPolicy.max_drift`.
     LOST = "lost"  # The device disappeared during the batch.
@@ -63,7 +63,7 @@ class DeviceFault(enum.StrEnum):
 
 
 class Blame(enum.StrEnum):
-    """The party to blame for the failure of a whole batch."""
+    """The party that caused the failure of a whole batch."""
 
     DEVICE = "device"  # The device's machine; five such faults in a row put it in quarantine.
     # The library or the device: the reference fails in a fresh process, and a second device
@@ -78,10 +78,11 @@ class Blame(enum.StrEnum):
 class Argument:
     """One argument of an entry point.
 
-    `blob` and `expected` are sha256 hex digests of raw little-endian bytes of exactly `nbytes`.
-    Elements of `expected` whose bits are `padding` are not compared: they fill up a block.
-    `cold` arguments are flushed out of every cache before each timed call, as weights are in a
-    network that does not fit the last-level cache.
+    `blob` and `expected` are sha256 hex digests of raw little-endian bytes, exactly `nbytes` long:
+    the content of an input, and the expected content of an output. Elements of `expected` whose
+    bits are `padding` are not compared, because they only pad a block. `cold` arguments are flushed
+    out of every cache before each timed call, like the weights of a network that exceeds the
+    last-level cache.
     """
 
     role: Role
@@ -95,7 +96,8 @@ class Argument:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CodeObject:
-    """Code, by the sha256 of its bytes; its kind decides which device loads it (`devices`)."""
+    """A code object, named by the sha256 of its bytes; its kind determines which device loads it
+    (`devices`)."""
 
     blob: str
     kind: str = HOST_CODE
@@ -105,9 +107,10 @@ class CodeObject:
 class Launch:
     """One run of an entry point on a device.
 
-    `args` places each argument of the launch in one of the candidate's arguments: its position, and
-    an offset in bytes; None stands for the candidate's arguments in order. `grid` counts the blocks
-    of a launch along each axis, and `block` the threads of a block; both are empty on a host.
+    `args` maps each argument of the launch to a part of one of the candidate's arguments: its
+    position and an offset in bytes. None means the candidate's arguments in order. `grid` is the
+    number of blocks along each axis, and `block` the number of threads of a block; both are empty
+    on a host.
     """
 
     symbol: str
@@ -118,12 +121,12 @@ class Launch:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Candidate:
-    """The launches that compute a result from arguments, to be measured.
+    """The launches that compute a result from arguments, to be measured as one variant.
 
-    They run one after another. `prepare` runs once before the first time and is not timed: it packs
-    weights into the layout that the schedule chose. `parts`, if there are any, do the work of
-    `launches` instead: they run one after another, each timed separately, so that the kernels of a
-    model are measured with the memory and caches that they have in the model.
+    The launches run one after another. `prepare` runs once before them and is not timed; it packs
+    weights into the layout that the schedule requires. `parts`, if there are any, replace
+    `launches`: they also run one after another, but each is timed separately, so that the kernels
+    of a model are measured with the memory and cache contents that they have in the model.
     """
 
     launches: tuple[Launch, ...]
@@ -133,19 +136,19 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        """The symbols of the launches, for messages."""
+        """The symbols of the candidate's launches, for messages."""
         return ", ".join(launch.symbol for launch in self.launches)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TimingPolicy:
-    """The way to time each candidate of a batch.
+    """The number and duration of the timed calls of each candidate of a batch.
 
-    One untimed call (checked against `expected`, as the last call is again), `warmup` more, then
-    calls timed one by one until both `min_repeats` calls and `min_time_s` seconds (including the
-    flushes between them) are reached, or `max_repeats` calls. There are fewer calls, but at least
-    one, if `timeout_s` would pass, and if the first calls are slower than those of another
-    candidate with the same expected outputs.
+    A candidate is called once untimed, then `warmup` more times, then timed call by call until both
+    `min_repeats` calls and `min_time_s` seconds (including the cache flushes between them) are
+    reached, or `max_repeats` calls. The outputs of the first and of the last call are compared with
+    `expected`. Fewer calls, but at least one, are timed if `timeout_s` would be exceeded, or if the
+    first calls are slower than those of another candidate with the same expected outputs.
     """
 
     threads: int = 1
@@ -162,8 +165,8 @@ class TimingPolicy:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Tensor:
-    """An input or an output of a whole model, by its name in the file; `blob` has the input's data,
-    or the expected output."""
+    """An input or an output of a whole model, by its name in the model file. `blob` is the digest
+    of the input's data, or of the expected output."""
 
     name: str
     dtype: str
@@ -173,12 +176,13 @@ class Tensor:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rival:
-    """Another engine that runs the model from which the only candidate was compiled.
+    """Another inference engine, to be compared with the request's only candidate, which was
+    compiled from the same model.
 
-    `files` are the ONNX model's, as (location, sha256); the location of the message itself is "".
-    The engine's outputs are compared first. If their error exceeds `tolerance`, it is not timed.
-    Otherwise rounds of about `round_s` seconds are run in turn, of the candidate and of the engine.
-    `timeout_s` bounds all of it, including the loading of the model.
+    `files` are the files of the ONNX model, as (location, sha256); the location of the model file
+    itself is "". The engine's outputs are compared first; if their error exceeds `tolerance`, the
+    engine is not timed. Otherwise the candidate and the engine run alternating rounds of about
+    `round_s` seconds. `timeout_s` limits the total time, including the loading of the model.
     """
 
     engine: str  # A name in `engines.NAMES`.
@@ -197,14 +201,16 @@ class Rival:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MeasureRequest:
-    """One batch: code objects and the candidates that run in them.
+    """A batch: code objects, and the candidates whose code is in them.
 
-    `reference`, if set, is timed before and after the candidates to detect drift. With a `rival`
-    there is one candidate, a whole model; the two are timed in turn.
+    `reference`, if set, is a candidate timed before and after the others to detect drift of the
+    device's speed. With a `rival`, there is one candidate, a whole model, and both are timed in
+    alternating rounds.
 
-    `floors_ns` has for each candidate the least nanoseconds that a call can take, then those of
-    each of its parts. A batch that `verifies` decides whether a model is right, so only some
-    devices may measure it. Both are for the broker: `for_device` removes them.
+    `floors_ns` contains, for each candidate, the least time in nanoseconds that a call can
+    physically take, followed by that of each of its parts. A batch with `verifies` decides whether
+    a model is correct, so only trusted devices may measure it. The broker uses both fields, and
+    `for_device` removes them.
     """
 
     code: tuple[CodeObject, ...]
@@ -216,12 +222,13 @@ class MeasureRequest:
     verifies: bool = False
 
     def for_device(self) -> MeasureRequest:
-        """Return the request without the fields that its device must not know: a device that knew
-        the floors could report times just above them."""
+        """Return the request without the fields that its device must not see: a device that knew
+        the floors could report false times just above them."""
         return dataclasses.replace(self, floors_ns=(), verifies=False)
 
     def blobs(self) -> frozenset[str]:
-        """The sha256 of every blob that a device needs for this request, including its code."""
+        """The sha256 digests of all blobs that a device needs for this request, including its
+        code."""
         args = [a for c in (*self.candidates, self.reference) if c is not None for a in c.args]
         named = {h for a in args for h in (a.blob, a.expected) if h is not None}
         rivals = self.rival.blobs() if self.rival is not None else frozenset()
@@ -229,7 +236,7 @@ class MeasureRequest:
 
     @property
     def code_blobs(self) -> frozenset[str]:
-        """The sha256 of every code object."""
+        """The sha256 digests of all code objects."""
         return frozenset(code.blob for code in self.code)
 
     @property
@@ -240,11 +247,11 @@ class MeasureRequest:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CandidateResult:
-    """The result of one candidate. `samples_ns` holds every timed call, in order, unless it failed;
-    for a candidate in parts, `parts_ns` holds the samples of each part, and `samples_ns` their
-    sums. `code` is the non-zero return value of an entry point that failed without crashing: only
-    the compiler of the code knows its meaning. `device` is filled in by a caller that has asked
-    several devices."""
+    """The result of one candidate. `samples_ns` contains the nanoseconds of every timed call, in
+    order, and is empty after a failure. For a candidate in parts, `parts_ns` contains the samples
+    of each part, and `samples_ns` their sums. `code` is the non-zero return value of an entry point
+    that failed without crashing, whose meaning only the compiler of the code knows. `device` is set
+    by a caller that has used several devices."""
 
     status: Status
     samples_ns: tuple[int, ...] = ()
@@ -256,15 +263,16 @@ class CandidateResult:
 
     @property
     def undisturbed_ns(self) -> float:
-        """The time of a call while nothing else runs, in nanoseconds: see `fast_quartile_mean`."""
+        """The time of a call on an otherwise idle machine, in nanoseconds, by
+        `fast_quartile_mean`."""
         return fast_quartile_mean(self.samples_ns)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RivalResult:
-    """The result of a race between another engine and the candidate, which take turns. Each round
-    has the nanoseconds of its calls: `rounds_ns` are those of the engine, `ours_ns` those of the
-    candidate. For an engine that was not timed, `message` is the reason, and both are empty."""
+    """The result of a race between another engine and the candidate in alternating rounds.
+    `rounds_ns` contains the nanoseconds of the engine's calls by round, and `ours_ns` those of the
+    candidate's calls. If the engine was not timed, `message` is the reason, and both are empty."""
 
     engine: str
     version: str = ""
@@ -279,8 +287,8 @@ class RivalResult:
 def fast_quartile_mean(samples: Sequence[float]) -> float:
     """Return the mean of the fastest quarter of the samples; infinity if there are none.
 
-    Disturbances of a machine only add time, so fast samples repeat better than medians; the mean of
-    a quarter of them repeats better than the fastest alone, which Chen and Revels take ("Robust
+    Disturbances of a machine only add time, so fast samples vary less than medians. The mean of the
+    fastest quarter varies less than the single fastest sample, which Chen and Revels use ("Robust
     benchmarking in noisy environments", 2016). docs/develop/measuring.md has figures.
     """
     if not samples:
@@ -291,9 +299,10 @@ def fast_quartile_mean(samples: Sequence[float]) -> float:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MeasureResult:
-    """The result of a batch: one result a candidate in the request's order, or a fault.
+    """The result of a batch: one result per candidate in the request's order, or a fault.
 
-    The clocks are separate so that a slow transfer never looks like a slow kernel.
+    The fields for transfer and measuring time are separate, so that a slow transfer never looks
+    like a slow kernel.
     """
 
     results: tuple[CandidateResult, ...] = ()
@@ -315,8 +324,8 @@ class MeasureResult:
     untrusted: bool = False
 
     def answers(self, request: MeasureRequest) -> bool:
-        """Return whether it has a result of each candidate, and of each part of a candidate that
-        ran; a fault answers every request."""
+        """Return whether this result has a result for each candidate of the request, and for each
+        part of a candidate that ran. A fault answers every request."""
         if self.fault is not None:
             return True
         return len(self.results) == len(request.candidates) and all(
@@ -327,7 +336,7 @@ class MeasureResult:
 
 
 def impossible(result: MeasureResult) -> str:
-    """Return the reason why no measurement can have this result, or ""."""
+    """Return the reason why a result cannot come from a real measurement; "" if there is none."""
     return next(filter(None, map(_impossible, result.results)), "")
 
 
@@ -343,7 +352,8 @@ def _impossible(result: CandidateResult) -> str:
 
 
 def implausible(result: MeasureResult, floors_ns: Sequence[Sequence[int]]) -> str:
-    """Return the way in which a result is below the `floors_ns` of its request, or ""."""
+    """Return a text that names the times of a result that are below the `floors_ns` of its request;
+    "" if there are none."""
     for candidate, floors in zip(result.results, floors_ns, strict=False):
         for samples, floor in zip(
             (candidate.samples_ns, *candidate.parts_ns), floors, strict=False
@@ -358,8 +368,9 @@ def implausible(result: MeasureResult, floors_ns: Sequence[Sequence[int]]) -> st
 
 
 def to_json(value: MeasureRequest | MeasureResult) -> str:
-    """Return the canonical JSON text of a request or result, which a manifest's signature covers. A
-    request that has the form that all versions read is written in it (`library_form`)."""
+    """Return the canonical JSON text of a request or result; a manifest's signature covers this
+    text. A request that fits the form that all versions read is written in that form
+    (`library_form`)."""
     raw = codec.encode(value)
     if isinstance(value, MeasureRequest):
         raw = to_library_form(raw)
@@ -367,9 +378,9 @@ def to_json(value: MeasureRequest | MeasureResult) -> str:
 
 
 def request_from_json(text: str, *, whole: bool = False) -> MeasureRequest:
-    """Parse a request, the inverse of `to_json`. Raises ValueError for any other text and, with
-    `whole`, for a request with fields that this version does not know, because a device has to
-    understand all of it."""
+    """Parse a request, the inverse of `to_json`. Raises ValueError for any other text. With
+    `whole`, a request with fields that this version does not know raises ValueError as well,
+    because a device has to understand the whole request."""
     unknown = codec.Unknown.REFUSED_UNLESS_EMPTY if whole else codec.Unknown.IGNORED
     raw = codec.loads(_JSON, text, name=MeasureRequest.__name__)
     return codec.decode(MeasureRequest, from_library_form(raw), unknown=unknown)
@@ -384,7 +395,8 @@ def result_from_json(text: str) -> MeasureResult:
 
 
 def candidate_result(raw: dict[str, Any]) -> CandidateResult:
-    """Return a result from its decoded JSON object. Raises ValueError for any other object."""
+    """Return the candidate result in a parsed JSON object. Raises ValueError for any other
+    object."""
     result = codec.decode(CandidateResult, raw)
     _check_parts(result)
     return result

@@ -1,4 +1,4 @@
-"""The measurement of one candidate on a device: run it, compare its outputs, time it."""
+"""The measurement of one candidate on a device: run it, compare its outputs, and time it."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ _SHOWN_S = 0.002
 
 
 class Candidates:
-    """A measurer for the candidates of one batch, one after another, on a device with their code.
+    """A measurer for the candidates of one batch, in sequence, on a device that has loaded their
+    code.
 
-    `started` is called when a candidate's own code is about to run: from then on the candidate is
-    to blame for the end of the process.
+    `started` is called just before a candidate's own code runs: from then on, the candidate is to
+    blame if the process ends.
     """
 
     def __init__(self, device: AnyDevice, policy: TimingPolicy, blobs: Mapping[str, Blob]) -> None:
@@ -40,8 +41,8 @@ class Candidates:
     def measure(
         self, candidate: Candidate, arguments: Arguments, started: Callable[[], None]
     ) -> CandidateResult:
-        """Return the result of the candidate. Does not return if it hangs; raises DeviceLostError
-        if it has ended the device."""
+        """Return the result of the candidate. The call does not return if the candidate hangs, and
+        raises DeviceLostError if the candidate has made the device fail."""
         try:
             arguments.fill(candidate, self._blobs)
             prepare, run, parts = (
@@ -67,7 +68,7 @@ class Candidates:
         return self._timed(candidate, arguments, [step for _, step in parts or run], begin, call_s)
 
     def _run(self, steps: Sequence[tuple[Launch, Any]]) -> CandidateResult | None:
-        """Run launches to their end; return their failure, or None."""
+        """Run launches once; return the failed result if one of them fails, otherwise None."""
         for _, bound in steps:
             self._device.launch(bound)
         if not (code := self._device.synchronize()):
@@ -112,9 +113,10 @@ class Candidates:
         call_s: float,
         fastest: float,
     ) -> list[list[int]]:
-        """Return the ticks of each step of each timed call. Stops when the policy is fulfilled, the
-        next call would pass the deadline, or the candidate is too slow against the ticks of the
-        `fastest` one (`_RACE`). `min_time_s` includes the flushes between the calls."""
+        """Return the ticks of each step, by timed call. Sampling stops when the timing policy is
+        fulfilled, when the next call would exceed the deadline, or when the candidate is too slow
+        compared with the ticks of the `fastest` candidate (`_RACE`). `min_time_s` includes the
+        cache flushes between calls."""
         policy = self._policy
         warmup = min(policy.warmup, _affordable(deadline, call_s) - 1)
         if warmup > 0:
@@ -140,7 +142,8 @@ class Candidates:
         return each
 
     def _compared(self, error: float | None, prefix: str = "") -> CandidateResult | None:
-        """Return the result for outputs with this error; None if they are right."""
+        """Return a failed result if the outputs' error is too large; None if the outputs are
+        correct."""
         if error is None or error <= self._policy.tolerance:
             return None
         off = f"off by {error:.3g} of the largest value, tolerance {self._policy.tolerance:g}"
@@ -148,13 +151,14 @@ class Candidates:
 
 
 def _failed(names: str, code: int) -> CandidateResult:
-    """Return the result of a candidate with a launch that returned a code other than 0."""
+    """Return the failed result of a candidate, one of whose launches returned a code other than
+    0."""
     refuses = f", so its check {-1 - code} refuses the inputs" if code < 0 else ""
     return CandidateResult(Status.CRASHED, message=f"{names} returned {code}{refuses}", code=code)
 
 
 def _affordable(deadline: float, call_s: float) -> int:
-    """Return how many calls of `call_s` to make in one go: the number that fills half of the time
-    left, because the machine may slow down meanwhile, or 1 if only one fits."""
+    """Return the number of calls of `call_s` seconds to make in one go: the number that fits in
+    half of the remaining time, since the machine may slow down, but at least 1."""
     fitting = int((deadline - time.monotonic()) / max(call_s, 1e-9))
     return min(fitting, max(1, fitting // 2))

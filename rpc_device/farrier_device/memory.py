@@ -1,4 +1,4 @@
-"""Aligned memory that native code reads and writes: anonymous pages, huge if possible."""
+"""Aligned memory for native code: anonymous pages, huge pages if possible."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _HUGE_PAGE = 2 << 20
 
 
 class Buffer:
-    """`nbytes` of zeroed memory at `address`.
+    """A block of `nbytes` of zeroed memory at `address`.
 
-    Memory of at least 2 MiB starts on a huge page, and the kernel is asked for huge pages, because
-    a kernel that streams weights through 4 KiB pages waits for the TLB. The memory is freed with
-    the last reference to the buffer or to a view of it.
+    A block of at least 2 MiB starts on a huge-page boundary, and the kernel is asked for huge
+    pages, because a kernel that streams weights through 4 KiB pages is slowed by TLB misses. The
+    memory is freed when the last reference to the buffer or to a view of it is dropped.
     """
 
     __slots__ = ("_pages", "address", "nbytes", "view")
@@ -37,20 +37,21 @@ class Buffer:
             self._pages.madvise(mmap.MADV_HUGEPAGE)
 
     def zero(self, nbytes: int | None = None) -> None:
-        """Clear the first `nbytes`, or all."""
+        """Set the first `nbytes` to zero, by default all bytes."""
         ctypes.memset(self.address, 0, self.nbytes if nbytes is None else nbytes)
 
 
 def aligned_buffer(nbytes: int, *, skew: int = 0) -> Buffer:
-    """Return zeroed memory of `nbytes`, whose address is a multiple of 64 and `skew` bytes beyond a
-    page boundary (a multiple of 64 below 2 MiB). Raises MemoryError if there is not enough."""
+    """Return zeroed memory of `nbytes`, whose address is `skew` bytes after a page boundary. `skew`
+    is a multiple of 64 below 2 MiB, so that the address is 64-byte aligned. Raises MemoryError if
+    there is not enough memory."""
     if nbytes < 0 or skew % ALIGNMENT or not 0 <= skew < _HUGE_PAGE:
         raise ValueError(f"no buffer of {nbytes} bytes with a skew of {skew}")
     return Buffer(nbytes, skew)
 
 
 def pointers(addresses: Sequence[int]) -> ctypes.Array[ctypes.c_void_p]:
-    """Return the `void *const *args` of an entry point."""
+    """Return a C array of the addresses: the `void *const *args` of an entry point."""
     return (ctypes.c_void_p * len(addresses))(*addresses)
 
 

@@ -1,8 +1,8 @@
-"""A namespace of processes: when its first process ends, all processes in it end.
+"""PID namespaces: when the first process of a namespace ends, all processes in the namespace end.
 
-Whatever the processes in it do (`setsid`, double forks, a cleared parent-death signal), the kernel
-kills them together with the first one, and makes the first one the parent of processes whose
-parents have ended.
+Whatever these processes do (`setsid`, double forks, a cleared parent-death signal), the kernel
+kills them together with the first process, which also becomes the parent of processes whose parents
+have ended.
 
 Source: Linux `include/uapi/linux/{sched,capability,prctl}.h`; pid_namespaces(7).
 """
@@ -24,12 +24,12 @@ _MOST_FILES = 4096  # A fork server has a few descriptors, which the kernel numb
 
 
 def enter(libc: ctypes.CDLL) -> bool:
-    """Continue as the first process of a new namespace of processes; return False, with nothing
-    changed, if the kernel does not allow it.
+    """Continue as the first process of a new PID namespace. Return False, with nothing changed, if
+    the kernel does not permit that.
 
-    The calling process must have one thread. It stays behind, waits for the first process and ends
-    as that does; neither outlives the other. A user namespace is entered as well, which needs no
-    privilege, and takes a privileged caller's rights over the machine.
+    The calling process must have one thread. The original process stays outside, waits for the
+    first process and ends in the same way; neither outlives the other. A user namespace is entered
+    as well, which needs no privilege, and removes a privileged caller's rights over the machine.
     """
     if libc.unshare(_NEW_USER | _NEW_PID) != 0 and libc.unshare(_NEW_PID) != 0:
         return False
@@ -47,8 +47,9 @@ def enter(libc: ctypes.CDLL) -> bool:
 
 
 def enter_own_ipc(libc: ctypes.CDLL) -> None:
-    """Leave the System V shared memory of other processes, if the kernel allows it: segments that
-    the calling process creates end with it."""
+    """Enter a new IPC namespace, if the kernel permits that: System V shared memory of other
+    processes becomes unreachable, and segments that the calling process creates are freed when it
+    ends."""
     libc.unshare(_NEW_IPC)
 
 
@@ -59,8 +60,8 @@ def drop_capabilities(libc: ctypes.CDLL) -> None:
 
 
 def _stay_behind(first: int, held: int) -> NoReturn:
-    """Wait for the first process, and end as it does. All files are closed except the pipe by which
-    the first process sees that this one lives."""
+    """Wait for the first process of the namespace, and end in the same way. All files are closed
+    except the pipe from which the first process learns that this process still runs."""
     os.closerange(0, held)
     os.closerange(held + 1, _MOST_FILES)
     _, status = os.waitpid(first, 0)

@@ -1,8 +1,10 @@
-"""Native code in this process: load a linked library, start its threads, call it, time it.
+"""Native code in this process: load a linked library, start its threads, call and time its entry
+points.
 
-A library that Farrier links holds its entry points (`measurement.py` has their C signature) and the
-support library (`farrier_pool_*`, `farrier_time`, …) that they need. Nothing here isolates: for
-code that may crash or hang, `runners.local.ChildRunner` uses this module in a child.
+A library that Farrier links contains its entry points (`measurement.py` defines their C signature)
+and the support library that they need (`farrier_pool_*`, `farrier_time`, …). Nothing here isolates
+the code: for code that may crash or hang, `runners.local.ChildRunner` uses this module in a child
+process.
 
     with Library(path) as library, Pool(library, threads=2) as pool:
         call(library.entry("model"), pointers([x.address, y.address]), pool)
@@ -55,21 +57,22 @@ _READINGS = 5  # The readings of both clocks, of which the least interrupted one
 
 
 class NativeError(Exception):
-    """A library cannot be loaded, lacks a symbol, or an entry point returned a failure."""
+    """A library cannot be loaded or lacks a symbol, or an entry point has returned a failure."""
 
 
 class Entry(Protocol):
-    """A bound entry point, which takes `args` and the pool's address and returns its code."""
+    """A bound entry point: a function of `args` and the pool's address that returns a code."""
 
     def __call__(self, args: Pointers, pool: int, /) -> int: ...
 
 
 class Library(Closing):
-    """A loaded library. `close` unloads it, after which nothing bound from it may be called."""
+    """A loaded library. `close` unloads the library, after which no function bound from it may be
+    called."""
 
     def __init__(self, path: Path | str) -> None:
-        """Load a library. Raises NativeError if the file is not a library for this machine, or not
-        Farrier's."""
+        """Load a library. Raises NativeError if the file is not a library for this machine, or was
+        not linked by Farrier."""
         try:
             self._dll = ctypes.CDLL(str(path), mode=os.RTLD_NOW | os.RTLD_LOCAL)
         except OSError as error:
@@ -93,7 +96,7 @@ class Library(Closing):
 
     @classmethod
     def from_bytes(cls, data: bytes | memoryview) -> Self:
-        """Load a library from bytes, such as a member of an artifact."""
+        """Load a library from bytes, for example from a member of an artifact."""
         file = os.memfd_create("farrier-library", os.MFD_CLOEXEC)
         try:
             write_all(file, data)
@@ -107,7 +110,8 @@ class Library(Closing):
         return library
 
     def function(self, symbol: str, result: Any, *arguments: Any) -> Callable[..., Any]:
-        """Bind a symbol with ctypes types. Raises NativeError if the library lacks it."""
+        """Return the function with this symbol, bound with ctypes types. Raises NativeError if the
+        library lacks the symbol."""
         try:
             bound = self._dll[symbol]
         except AttributeError:
@@ -117,14 +121,15 @@ class Library(Closing):
         return bound
 
     def entry(self, symbol: str) -> Entry:
-        """Bind an entry point. Raises NativeError if the library lacks it."""
+        """Return the entry point with this symbol. Raises NativeError if the library lacks the
+        symbol."""
         return self.function(symbol, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
 
     def max_error(
         self, out: int, expected: int, nbytes: int, dtype: str, padding: int | None = None
     ) -> float:
-        """Return max |out - expected| over max |expected| of two arrays, by their addresses;
-        elements of `expected` whose bits are `padding` are left out."""
+        """Return max |out - expected| over max |expected| of two arrays at these addresses;
+        elements of `expected` whose bits are `padding` are ignored."""
         count, code = nbytes // DTYPE_BYTES[dtype], DTYPE_CODES[dtype]
         mark = 0 if padding is None else padding + 1
         return float(self._max_error(out, expected, count, code | mark << 8))
@@ -137,7 +142,8 @@ class Library(Closing):
         repeats: int,
         flush: Sequence[tuple[int, int]] = (),
     ) -> list[int]:
-        """Return the nanoseconds of each of `repeats` calls; see `ticks`."""
+        """Return the nanoseconds of each of `repeats` calls of an entry point. Parameters and
+        errors are those of `ticks`."""
         return self.ns_of(self.ticks(entry, args, pool, repeats, flush))
 
     def ticks(
@@ -148,9 +154,9 @@ class Library(Closing):
         repeats: int,
         flush: Sequence[tuple[int, int]] = (),
     ) -> list[int]:
-        """Return the ticks of each of `repeats` calls. Before each call, the ranges in `flush`
-        (address, bytes) are flushed from every cache. Raises NativeError if a call returns a
-        failure."""
+        """Return the ticks of each of `repeats` calls of an entry point. Before each call, the
+        memory ranges in `flush` (address, bytes) are flushed from every cache. Raises NativeError
+        if a call returns a failure."""
         ticks = (ctypes.c_uint64 * repeats)()
         ranges = (ctypes.c_int64 * (2 * len(flush)))(*(word for pair in flush for word in pair))
         function = ctypes.cast(entry, ctypes.c_void_p)  # type: ignore[arg-type]
@@ -160,13 +166,14 @@ class Library(Closing):
         return list(ticks)
 
     def ns_of(self, ticks: Sequence[int]) -> list[int]:
-        """Return ticks in nanoseconds, at least 1, because a slow counter may not have advanced."""
+        """Return the ticks converted to nanoseconds, each at least 1, because a slow counter may
+        not have advanced."""
         scale = self.ns_per_tick()
         return [max(1, round(count * scale)) for count in ticks]
 
     def ns_per_tick(self) -> float:
-        """The period of the counter that `farrier_time` reads, in nanoseconds, measured once a
-        process: over the time since the first library was loaded, or longer if that is too
+        """The period in nanoseconds of the counter that `farrier_time` reads. It is measured once
+        per process, over the time since the first library was loaded, or longer if that time is too
         short."""
         global _ns_per_tick
         if _ns_per_tick is None:
@@ -185,11 +192,12 @@ class Library(Closing):
 
 
 class Pool(Closing):
-    """The threads among which a library's entry points share work; the caller is one of them.
+    """A pool of threads that share the work of a library's entry points; the calling thread is one
+    of them.
 
-    With `threads=1` the caller works alone. `pin` names one CPU for each worker, including worker 0
-    (the calling thread, which is not moved); helper threads are bound to theirs. A helper that
-    shares a CPU with the caller moves to worker 0's.
+    With `threads=1` the caller works alone. `pin` names one CPU per worker, including worker 0 (the
+    calling thread, which is not moved); each helper thread is bound to its CPU. A helper whose CPU
+    is the one on which the caller runs moves to the CPU of worker 0.
     """
 
     address: int
@@ -225,7 +233,7 @@ class Pool(Closing):
             helper.start()
 
     def close(self) -> None:
-        """End the helper threads; a second call does nothing. No call may be running."""
+        """End the helper threads; a second call does nothing. No entry point may be running."""
         if not self.address:
             return
         self._shutdown(self.address)
@@ -235,9 +243,9 @@ class Pool(Closing):
 
 
 def _help(work: Callable[..., Any], pool: int, worker: int, cpu: int | None) -> None:
-    """Run a helper thread, without a reference to its pool. It binds itself to a CPU before the
-    library would, because the library names the thread by its id, which a sandbox denies. If the
-    CPU is gone the thread stays unbound, as in the library."""
+    """Run a helper thread, without a reference to its pool. The thread binds itself to a CPU before
+    the library would, because the library binds by thread id, which a sandbox denies. If the CPU is
+    not available, the thread stays unbound, as in the library."""
     if cpu is not None:
         with contextlib.suppress(OSError):
             os.sched_setaffinity(0, {cpu})
@@ -247,7 +255,7 @@ def _help(work: Callable[..., Any], pool: int, worker: int, cpu: int | None) -> 
 def call(entry: Entry, args: Pointers, pool: Pool) -> None:
     """Run an entry point. Raises NativeError if it returns a failure.
 
-    `args` is a result of `pointers` that the caller keeps from call to call: so a call costs one
+    `args` is a result of `pointers` that the caller reuses for every call, so that a call takes one
     microsecond instead of twenty.
     """
     code = entry(args, pool.address)
@@ -256,15 +264,14 @@ def call(entry: Entry, args: Pointers, pool: Pool) -> None:
 
 
 class Reading(NamedTuple):
-    """The values of two clocks at one moment."""
+    """The values of a counter and of the monotonic clock at the same moment."""
 
     ticks: int
     ns: int
 
 
 def read_both(read_ticks: Callable[[], int]) -> Reading:
-    """Read a counter and the monotonic clock at the same moment, as nearly as interruptions
-    allow."""
+    """Read a counter and the monotonic clock at the same moment, as closely as interrupts allow."""
     narrowest, reading = math.inf, Reading(0, 0)
     for _ in range(_READINGS):
         before = time.perf_counter_ns()
@@ -276,8 +283,8 @@ def read_both(read_ticks: Callable[[], int]) -> Reading:
 
 
 def calibrate(read_ticks: Callable[[], int], begin: Reading) -> float:
-    """Return the nanoseconds a tick of a counter, against the monotonic clock, since `begin`; wait
-    if that is too short ago."""
+    """Return the nanoseconds per tick of a counter, compared with the monotonic clock since the
+    reading `begin`; wait first if that reading is too recent."""
     passed_s = (time.perf_counter_ns() - begin.ns) / 1e9
     time.sleep(max(0.0, _CALIBRATION_S - passed_s))
     end = read_both(read_ticks)

@@ -1,7 +1,7 @@
-"""NVIDIA's GPUs of this machine, as its driver counts them.
+"""The NVIDIA GPUs of this machine, in the order of their driver.
 
-An adapter's name is `cuda:` and the GPU's, such as `cuda:NVIDIA H200`; its features are the
-architectures whose code it runs, such as sm_90.
+The name of such an adapter is `cuda:` followed by the name of the GPU, as in `cuda:NVIDIA H200`;
+its features are the architectures whose code it runs, such as sm_90.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ _BUS_BYTES = 32  # "00000000:00:00.0" and its end.
 
 
 def find_gpus(library: Any = None) -> tuple[Adapter, ...]:
-    """Return the GPUs in the driver's order. Raises NoAdapterError."""
+    """Return the GPUs in the driver's order. Raises NoAdapterError if there is none, or no
+    driver."""
     driver = open_driver(library)
     try:
         count = driver.integer("cuDeviceGetCount")
@@ -44,13 +45,13 @@ def find_gpus(library: Any = None) -> tuple[Adapter, ...]:
 
 
 def find_gpu(name: str = "", library: Any = None) -> Adapter:
-    """Return the GPU of a name, or the first one. Raises NoAdapterError."""
+    """Return the GPU with the given name, or the first GPU. Raises NoAdapterError."""
     return chosen(find_gpus(library), name)
 
 
 def number_of(name: str, library: Any = None) -> int:
-    """Return the driver's number of a GPU: by that number itself, by a name, or the first one.
-    Raises NoAdapterError."""
+    """Return the number of a GPU in the driver's order, from that number itself, from a name, or
+    for the first GPU. Raises NoAdapterError."""
     if name.isdigit():
         return int(name)
     names = [adapter.name for adapter in find_gpus(library)]
@@ -58,7 +59,7 @@ def number_of(name: str, library: Any = None) -> int:
 
 
 def open_driver(library: Any = None) -> Driver:
-    """Return the driver, which has a GPU. Raises NoAdapterError."""
+    """Return the CUDA driver, which has at least one GPU. Raises NoAdapterError."""
     try:
         driver = Driver(library)
         driver.call("cuInit", 0)
@@ -76,22 +77,22 @@ def open_driver(library: Any = None) -> Driver:
 
 
 def name_of(driver: Driver, number: int) -> str:
-    """Return the name that the driver has for a GPU."""
+    """Return the driver's name of a GPU."""
     return _text(driver, "cuDeviceGetName", _NAME_BYTES, number)
 
 
 def bus_of(number: int, library: Any = None) -> str:
-    """Return the place of a GPU on the bus, by which other libraries know it."""
+    """Return the PCI bus address of a GPU, by which other libraries identify the GPU."""
     return _text(open_driver(library), "cuDeviceGetPCIBusId", _BUS_BYTES, number)
 
 
 def capability_of(driver: Driver, number: int) -> tuple[int, int]:
-    """Return the compute capability of a GPU: its major and minor number."""
+    """Return the compute capability of a GPU: the major and minor number."""
     return _attribute(driver, MAJOR, number), _attribute(driver, MINOR, number)
 
 
 def cuda_of(driver: Driver) -> tuple[int, int]:
-    """Return the version of CUDA that the driver is for."""
+    """Return the CUDA version of the driver: the major and minor number."""
     version = driver.integer("cuDriverGetVersion")  # 1000 times the major one, and 10 the minor.
     return version // 1000, version % 1000 // 10
 

@@ -1,4 +1,5 @@
-"""The temperature, the clocks and the brakes of a GPU of NVIDIA, by NVML, which its driver brings.
+"""The temperature, clocks and throttling of an NVIDIA GPU, through the library NVML, which is part
+of the driver.
 
 Source: NVIDIA, NVML API Reference: device queries, device commands, clocks event reasons.
 """
@@ -46,12 +47,12 @@ _MARGIN = 5.0  # Degrees: a GPU lowers its clocks in steps before the limit.
 
 
 class NvmlError(Exception):
-    """The library is missing, or a call has failed."""
+    """NVML is missing, or a call of NVML has failed."""
 
 
 class Nvml:
-    """A GPU by its address on the PCI bus, as NVML reports it. `library` takes the place of NVML.
-    Raises NvmlError."""
+    """A GPU, by its PCI bus address, as NVML reports it. `library` is used in place of NVML. Raises
+    NvmlError."""
 
     def __init__(self, bus: str, library: Any = None) -> None:
         self._library = _loaded() if library is None else library
@@ -60,7 +61,7 @@ class Nvml:
         self._call("nvmlDeviceGetHandleByPciBusId_v2", bus.encode(), byref(self._gpu))
 
     def look(self) -> Health:
-        """Return the state of the GPU now; a figure that it does not know is None."""
+        """Return the health of the GPU now; a value that NVML does not report is None."""
         limit = self._figure("nvmlDeviceGetTemperatureThreshold", _SLOWDOWN)
         reasons = self._figure("nvmlDeviceGetCurrentClocksThrottleReasons", kind=c_ulonglong) or 0
         celsius = self._figure("nvmlDeviceGetTemperature", _OF_GPU)
@@ -74,8 +75,9 @@ class Nvml:
 
     @contextlib.contextmanager
     def locked_clocks(self) -> Iterator[int | None]:
-        """Lock the clock, during the context, to the rate that the GPU can hold under any load.
-        Yield it in MHz, or None if this user may not lock it."""
+        """Return a context in which the GPU's clock is locked to the rate that it sustains under
+        any load. The context's value is the rate in MHz, or None if this user may not lock the
+        clock."""
         clock = self._figure("nvmlDeviceGetDefaultApplicationsClock", _OF_UNITS)
         try:
             if clock is not None:

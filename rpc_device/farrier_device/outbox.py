@@ -1,4 +1,5 @@
-"""Results that the broker has not acknowledged yet: kept on the disk, come what may."""
+"""The results that the broker has not acknowledged yet, stored on the disk so that they survive a
+crash."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PendingResult:
-    """A result on its way: `result` is the JSON text of a MeasureResult."""
+    """A result to be reported: `result` is the JSON text of a MeasureResult."""
 
     lease: str
     fence: int
@@ -24,13 +25,14 @@ class PendingResult:
 
     @property
     def file_name(self) -> str:
-        """The lease is the broker's word: it becomes a file name only as a digest."""
+        """The name of the result's file: a digest of the lease id, because that text comes from the
+        broker and must not become a path."""
         digest = hashlib.sha256(f"{self.fence}:{self.lease}".encode()).hexdigest()
         return f"{digest[:32]}.json"
 
 
 class Outbox:
-    """The pending results under `root`, oldest first."""
+    """The pending results in the folder `root`, oldest first."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -39,8 +41,8 @@ class Outbox:
         self._pending = [pending for pending in map(_read, files) if pending is not None]
 
     def add(self, pending: PendingResult) -> None:
-        """Keep a result; on a full disk only until this process ends. What waits is on the disk
-        before it is listed."""
+        """Store a pending result. On a full disk it is kept in memory only, until this process
+        ends; otherwise it is on the disk before it is listed."""
         try:
             with durable.replacing(self._root / pending.file_name) as file:
                 file.write(json.dumps(dataclasses.asdict(pending)).encode())

@@ -1,5 +1,5 @@
-"""Other processes, by descriptors: to signal them, and to wait for them although they are not
-children."""
+"""Handles of other processes, by descriptor: they can be signalled and waited for even if they are
+not children."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _GLANCE_S = 0.01  # The interval at which a process without a descriptor is chec
 
 
 class Handle(Closing):
-    """A process, identified by a descriptor, so that another process that gets its number later is
-    not affected.
+    """A process, identified by a descriptor, so that another process that is assigned the same
+    process id later is not affected.
 
-    Kernels before Linux 5.3 and some emulators lack such descriptors; there the number is used.
+    Kernels before Linux 5.3 and some emulators lack such descriptors; the process id is used there.
     """
 
     def __init__(self, pid: int) -> None:
@@ -29,7 +29,7 @@ class Handle(Closing):
             self._file = os.pidfd_open(pid)
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal, unless the process is gone."""
+        """Send a signal to the process, unless it has ended."""
         with contextlib.suppress(ProcessLookupError):
             if self._file is None:
                 os.kill(self.pid, number)
@@ -37,7 +37,8 @@ class Handle(Closing):
                 signal.pidfd_send_signal(self._file, number)
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until the process has ended with all its threads; return whether it has."""
+        """Wait until the process has ended with all its threads; return whether it has ended within
+        `timeout_s` seconds."""
         if self._file is not None:
             poll = select.poll()
             poll.register(self._file, select.POLLIN)
@@ -56,12 +57,12 @@ class Handle(Closing):
 
 
 def is_running(pid: int) -> bool:
-    """Return whether a process with this number runs."""
+    """Return whether a process with this process id is running."""
     return state_of(pid) not in ("", "Z", "X")
 
 
 def state_of(pid: int) -> str:
-    """Return the letter of a process's state in /proc, "" if it is gone."""
+    """Return the letter of a process's state in /proc, "" if the process has ended."""
     try:
         return _fields(pid)[0]
     except OSError:
@@ -69,7 +70,8 @@ def state_of(pid: int) -> str:
 
 
 def children_of(parent: int) -> list[int]:
-    """Return the numbers of the child processes of `parent`, including ended ones."""
+    """Return the process ids of the child processes of `parent`, including ended ones that are not
+    reaped."""
     children = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
@@ -80,6 +82,6 @@ def children_of(parent: int) -> list[int]:
 
 
 def _fields(pid: int) -> list[str]:
-    """Return the fields from the state on in /proc/PID/stat; the name before them may contain
-    anything. Raises OSError."""
+    """Return the fields of /proc/PID/stat from the process state on; the process name before them
+    may contain any character. Raises OSError."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

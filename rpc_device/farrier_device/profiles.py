@@ -1,8 +1,9 @@
-"""The profile of a sandbox: what the driver of a device needs beyond computing in memory.
+"""The profile of a sandbox: the accesses that a device's driver needs in addition to computing in
+memory.
 
-The rules of `seccomp` and `landlock` are those of the host, and a profile adds to them. A driver
-opens device files for reading and writing, and asks them by `ioctl`. Landlock restricts both to the
-files that the profile names, so a profile with files requires that layer.
+A profile extends the rules of `seccomp` and `landlock`, which are those for the host. A driver
+opens device files for reading and writing, and controls them by `ioctl`. Landlock restricts both to
+the files that the profile names, so a profile with files requires the layer `landlock`.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ _GPU_READS = ("/etc/vulkan", "/etc/nvidia", "/etc/drirc", "/sys/dev", "/sys/clas
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Profile:
-    """The additions for one kind of device.
+    """The additions to the sandbox for one kind of device.
 
     `files` are device files, or folders of them; `reads` are other paths that the driver reads.
-    `calls` are further system calls, by the kernel's names (`arch`). Without `bounds_addresses` the
-    address space has no limit: drivers map more addresses than there is memory. Without
-    `bounds_files` files have none: some drivers keep memory in files without a name. `tasks` are
-    threads of the driver, in addition to those of the limits.
+    `calls` are further system calls, by the kernel's names (`arch`). `bounds_addresses` limits the
+    address space; it is false for drivers that map more addresses than there is memory.
+    `bounds_files` limits the size of files; it is false for drivers that keep memory in unnamed
+    files. `tasks` is the number of the driver's threads, in addition to the sandbox's limit.
 
-    A driver with `is_package` is a Python package with the libraries that it loads, or a library
-    whose system calls nobody lists: the process
-    reads the installation (`installation.readable`), and the filter of its system calls denies
-    what reaches other processes and networks (`denials`) where it would otherwise allow what
-    computing in memory takes. The environment variables `variables` are the driver's own.
+    With `is_package`, the driver is a Python package with the libraries that it loads, or a library
+    whose system calls are not listed. The process may then read the Python installation
+    (`installation.readable`), and a deny-list (`denials`) of the calls that reach other processes
+    and networks replaces the allow-list of system calls. `variables` are the driver's environment
+    variables.
     """
 
     name: str
@@ -50,11 +51,11 @@ class Profile:
 
     @property
     def required(self) -> tuple[str, ...]:
-        """The layers without which the profile would allow more than it names."""
+        """The sandbox layers without which the profile would allow more than it names."""
         return ("landlock",) if self.files and not self.is_package else ()
 
     def access(self) -> dict[Path, Access]:
-        """Return the paths that stay open, with the access to each."""
+        """Return the paths that stay accessible, with the access to each."""
         files = {Path(path): Access.DEVICE for path in self.files}
         return files | {Path(path): Access.READ for path in self.reads}
 

@@ -1,4 +1,5 @@
-"""The grammar of programs: steps by which a host drives devices, every value at its address.
+"""The grammar of programs: the steps by which a host drives devices, with the address of every
+value.
 
     program = Program([memory], [dim], [counted], {size} named, [step] setup, [step])
     memory  = Memory(name, size nbytes)                 what the caller provides
@@ -24,24 +25,26 @@ A size is a number, or an expression over the names of sizes in Python's notatio
 `4 * n + min(n, 16)`. The caller provides the sizes `dims`, and the program reports the `counted`
 sizes. The `named` sizes abbreviate expressions over the `dims`.
 
-A space is `host` or the name that a device has. One end of a copy at least is in the host. Copies
-from or to a device, and launches, wait in the queue of that device and run in its order, while the
-host goes on; `Wait` ends when the queue is empty. A host has no queue: there a call runs a function
-and returns. The steps of `setup` run once, before the first run; the memory that they allocate
-stays for all runs.
+A space is `host` or the name of a device. At least one end of a copy is in the host. Copies from or
+to a device, and launches, are queued and run in order on that device, while the host continues;
+`Wait` waits until the queue is empty. The host has no queue: a call in it runs a function and
+returns. The steps of `setup` run once, before the first run; the memory that they allocate is kept
+for all runs.
 
-Kernels and functions have their arguments in this order: `args`, a pointer to `sizes` as i64 if
-there are any, `scratch`. A step is skipped if a size in `needed` is 0, and a call that `copies` its
-first argument to its second if both are the same memory.
+The arguments of kernels and functions are, in this order: `args`, a pointer to `sizes` as i64 if
+there are any, `scratch`. A step is skipped if a size in `needed` is 0. A call that `copies` its
+first argument to its second is skipped if both are the same memory.
 
-A `Bind` names the i64 in a place of the host. A check ends the run with the code -1 - number for a
-value that breaks it: one which is not in the relation `demand` to the bound, or, without a demand,
-not between 0 and the bound. So does a `Fail`. A `Repeat` runs while the iteration is less than
-`trips`, or than the i64 at `limit`, and the bool at `condition`, later at `again`, holds; the i64
-at `iteration` counts. The pointers `current` and `next` of a carried value change places, and the
-pointer of a slice moves by `step` bytes. The size `name` is the number of iterations.
+A `Bind` assigns a name to the i64 at a host address. A check ends the run with the code -1 - number
+if a value violates it: if the value is not in the relation `demand` to the bound or, without a
+demand, not between 0 and the bound. A `Fail` ends the run with such a code, too. A `Repeat` runs
+while the iteration number is less than `trips`, or than the i64 at `limit`, and the bool at
+`condition` (from the second iteration on, at `again`) is true; the iteration number is stored as
+i64 at `iteration`. The pointers `current` and `next` of a carried value are exchanged after each
+iteration, and the pointer of a slice advances by `step` bytes. The size `name` is the number of
+iterations.
 
-Standard library only: this module runs on a board that has no numpy.
+This module needs only the standard library, because it runs on boards without numpy.
 """
 
 from __future__ import annotations
@@ -61,7 +64,8 @@ Size: TypeAlias = int | str
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Memory:
-    """Memory of the host that the caller of a program provides, in the order of its arguments."""
+    """Host memory that the caller of a program provides, declared in the order of the program's
+    arguments."""
 
     name: str
     nbytes: Size
@@ -78,7 +82,8 @@ class Place:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Check:
-    """The condition that a size must meet, and the number by which a failure reports it."""
+    """A condition that a size must meet, with the number that the return code contains if it is
+    violated."""
 
     number: int
     bound: Size
@@ -87,7 +92,8 @@ class Check:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Allocate:
-    """Memory of a space, undefined at first. A run may find that of the run before again."""
+    """An allocation of memory in a space, with undefined content. It may contain data of the
+    previous run."""
 
     tag: ClassVar = ("step", "allocate")
     memory: str
@@ -97,9 +103,9 @@ class Allocate:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Copy:
-    """A copy of bytes, in the queue of the device that holds one end. If it `has_spare`, it may
-    write undefined bytes behind the target up to a multiple of a word, 4 bytes: nothing lies there.
-    """
+    """A copy of bytes, in the queue of the device that has one end of the copy. With `has_spare`,
+    the copy may write undefined bytes after the target, up to a multiple of a word of 4 bytes,
+    since no value is stored there."""
 
     tag: ClassVar = ("step", "copy")
     source: Place
@@ -110,8 +116,8 @@ class Copy:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Launch:
-    """A kernel in the queue of a device. `grid` counts its blocks along each axis, and `block` the
-    threads of a block."""
+    """A kernel launch in the queue of a device. `grid` is the number of blocks along each axis, and
+    `block` the number of threads of a block."""
 
     tag: ClassVar = ("step", "launch")
     kernel: str
@@ -126,8 +132,7 @@ class Launch:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Call:
-    """A call of a function of the host. A non-zero return value is its code of failure, and ends
-    the run."""
+    """A call of a host function. A non-zero return value is a failure code, and ends the run."""
 
     tag: ClassVar = ("step", "call")
     function: str
@@ -140,7 +145,8 @@ class Call:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Bind:
-    """From here on the size `name` is the i64 in a place of the host; "" only checks it."""
+    """A definition of the size `name` as the i64 at a host address, for the steps that follow; with
+    the name "", the value is only checked."""
 
     tag: ClassVar = ("step", "bind")
     place: Place
@@ -150,7 +156,7 @@ class Bind:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Fail:
-    """The end of a run that gets here."""
+    """A step that ends the run with the code of its number."""
 
     tag: ClassVar = ("step", "fail")
     number: int
@@ -158,7 +164,7 @@ class Fail:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Joined:
-    """A size that either branch computes."""
+    """A size that both branches define, each by an expression of its own."""
 
     name: str
     then: Size
@@ -167,7 +173,7 @@ class Joined:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Branch:
-    """Steps that run if the bool in a place of the host is true, and others if it is not."""
+    """Steps that run if the bool at a host address is true, and steps that run otherwise."""
 
     tag: ClassVar = ("step", "branch")
     condition: Place
@@ -178,9 +184,9 @@ class Branch:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Carried:
-    """Two pointers that a loop exchanges after each iteration: `current` begins at `initial` and
-    `next` at `even`. After an iteration, `current` is what `next` was, and `next` is `odd` after
-    the first iteration, then the former `current`."""
+    """Two pointers to a loop-carried value, which are exchanged after each iteration: `current`
+    starts at `initial` and `next` at `even`. After an iteration, `current` becomes the former
+    `next`; `next` becomes `odd` after the first iteration, later the former `current`."""
 
     current: str
     next: str
@@ -191,7 +197,8 @@ class Carried:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Slice:
-    """A pointer to one step of a whole."""
+    """A pointer to the slice of the array `whole` that belongs to the present iteration; `step` is
+    the size of a slice in bytes."""
 
     name: str
     whole: Place
@@ -200,7 +207,8 @@ class Slice:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Grown:
-    """A size that changes in each iteration; `result` is its name when the loop has ended."""
+    """A size that changes in each iteration of a loop; `result` is the name of its value after the
+    loop."""
 
     name: str
     initial: Size
@@ -211,7 +219,7 @@ class Grown:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Repeat:
-    """Steps that run once an iteration. `check` bounds how often."""
+    """A loop over steps. `check` limits the number of its iterations."""
 
     tag: ClassVar = ("step", "repeat")
     trips: Size | None
@@ -229,7 +237,7 @@ class Repeat:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Wait:
-    """The host waits until the queue of a space is empty."""
+    """A step in which the host waits until the queue of a space is empty."""
 
     tag: ClassVar = ("step", "wait")
     space: str
@@ -240,7 +248,7 @@ Step: TypeAlias = Allocate | Copy | Launch | Call | Bind | Fail | Branch | Repea
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Program:
-    """A whole model, or any other sequence of steps on devices."""
+    """A whole model, or another sequence of steps that drives devices."""
 
     memories: tuple[Memory, ...]
     dims: tuple[str, ...]
@@ -255,14 +263,14 @@ def program_to_json(program: Program) -> str:
 
 
 def program_from_json(text: str | bytes) -> Program:
-    """Return the program that a text holds. Raises ValueError for a text that holds none, or one
-    with parts that this version does not know."""
+    """Parse a program. Raises ValueError for any other text, and for a program with elements that
+    this version does not know."""
     return codec.loads(Program, text, unknown=codec.Unknown.REFUSED, name="program")
 
 
 def evaluate(size: Size, values: Mapping[str, int]) -> int:
-    """Return the value of a size, from those of the names in it. Raises ValueError for a text that
-    is not a size, KeyError for a name that has no value."""
+    """Return the value of a size expression, from the values of the names in it. Raises ValueError
+    for a text that is not a size, and KeyError for a name that has no value."""
     return size if isinstance(size, int) else _evaluator(size)(values)
 
 

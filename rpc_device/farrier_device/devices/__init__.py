@@ -1,8 +1,7 @@
-"""The kinds of devices, each with the kind of code object that it loads and a sandbox's profile.
+"""The kinds of devices, each with the kind of code object that it loads and a sandbox profile.
 
-A new kind is a file with its device, and a line here, or a simulator of another package
-(`farrier_device.simulators`). The module of a device is imported by the child that measures, and by
-nobody else.
+To add a kind, add a file with its device and a line here, or a simulator in another package
+(`farrier_device.simulators`). Only the child that measures imports the module of a device.
 """
 
 from __future__ import annotations
@@ -20,22 +19,23 @@ from farrier_device.profiles import CUDA, HOST, SIMULATOR, WEBGPU, Profile
 
 
 class UnknownKindError(Exception):
-    """A request has code that no device here loads."""
+    """A request contains code of a kind that no device here loads."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeviceKind:
-    """A kind of device. `device` names the function that opens one, as `module:name`; it takes no
-    arguments, or the name of one of several devices of this machine. `profile` is that of the
-    sandbox in which it runs."""
+    """A kind of device. `device` is the function that opens a device, as `module:name`; the
+    function takes no arguments, or the name of one of several devices of this machine. `profile` is
+    the profile of the sandbox in which the device runs."""
 
     device: str
     profile: Profile = HOST
 
     def opener(self, name: str = "") -> Callable[[], AnyDevice]:
-        """Return what opens the device of a name, by default the first one; it may raise
-        DeviceError. Its module is imported before the walls are up, which keep it from being read,
-        but for that of a package: it may start threads, and those would stay outside."""
+        """Return a function that opens the device with the given name, by default the first device;
+        the function may raise DeviceError. The device's module is imported now, because the sandbox
+        will keep its file from being read. The exception is a driver that is a Python package: its
+        import may start threads, which would stay outside of the sandbox."""
         if self.profile.is_package:
             return lambda: self._loaded(name)()
         return self._loaded(name)
@@ -67,13 +67,13 @@ def kind_named(kind: str) -> DeviceKind:
 
 
 def code_of(arch: str) -> str:
-    """Return the kind of code that a GPU of an architecture runs."""
+    """Return the kind of code that a GPU with this architecture runs."""
     return _OF_ARCH.get(arch, webgpu_library.WGSL)
 
 
 def kinds_with(kind: str) -> frozenset[str]:
-    """Return the kinds of code that a runner for one kind measures: those of one driver or
-    simulator, and of the host."""
+    """Return the kinds of code that a runner for code of this kind can measure: all kinds of the
+    same driver or simulator, and the host's."""
     host = {each for each, of in KINDS.items() if of.profile is HOST}
     if kind in KINDS:
         profile = KINDS[kind].profile
@@ -85,8 +85,8 @@ def kinds_with(kind: str) -> frozenset[str]:
 
 
 def kind_of(request: MeasureRequest) -> str:
-    """Return the kind of the code objects of a request. Raises UnknownKindError if this version
-    has no device for them, or if they are not all of one kind."""
+    """Return the kind of a request's code objects. Raises UnknownKindError if this version has no
+    device for the kind, or if the code objects are of different kinds."""
     kinds = sorted({code.kind for code in request.code})
     if len(kinds) != 1:
         raise UnknownKindError(f"a request has code of the kinds {kinds}, and one kind is wanted")

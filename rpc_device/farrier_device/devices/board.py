@@ -1,4 +1,5 @@
-"""A board without an operating system that measures: code and arguments lie in its free memory."""
+"""A board without an operating system as a measuring device: code and arguments are placed in its
+free memory."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ _INSTRUCTIONS = "instructions"
 
 @dataclasses.dataclass(frozen=True, eq=False)  # It is known by itself: see `BoardDevice._rooms`.
 class Room:
-    """Memory of the board, which is free when nobody has this any more."""
+    """An allocated range of the board's memory, which is free again when the last reference to this
+    object is dropped."""
 
     address: int
     nbytes: int
@@ -28,7 +30,8 @@ class Room:
 
 @dataclasses.dataclass(slots=True)
 class Bound:
-    """A call of an entry point. Of an emulated board `ticks` are those of a run: all are alike."""
+    """A call of an entry point with its arguments. On an emulated board, `ticks` caches the ticks
+    of a call, which never vary."""
 
     entry: int
     places: Sequence[int]
@@ -36,11 +39,12 @@ class Bound:
 
 
 class BoardDevice(Device[Room, Bound]):
-    """Implements `Device`. What a board does not answer, and code that faults or hangs, is raised
-    as `boards` has it, because the runner has to look after the board then."""
+    """A `Device` on a board. If the board does not answer, or code on it faults or hangs, the
+    errors of `boards` are raised unchanged, because the runner then has to reset or check the
+    board."""
 
     def __init__(self, board: Board, limit_s: float) -> None:
-        """A call may take `limit_s`."""
+        """Create the device for a board on which each call may take at most `limit_s` seconds."""
         self._board = board
         self._limit_s = limit_s
         self._image: BoardImage | None = None
@@ -71,7 +75,7 @@ class BoardDevice(Device[Room, Bound]):
         self._image = None
 
     def allocate(self, nbytes: int, position: int) -> Room:
-        """Return the first gap of that size behind the image."""
+        """Return the first free range of `nbytes` after the code image."""
         begin = self._end_of_image
         for room in sorted(self._rooms, key=lambda each: each.address):
             if room.address - begin >= nbytes:

@@ -1,4 +1,5 @@
-"""A GPU of NVIDIA as a device, through the driver alone: modules of PTX, memory, and one stream."""
+"""An NVIDIA GPU as a device, by direct use of the CUDA driver: PTX modules, memory, and one
+stream."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ _ENTRY = re.compile(r"^\.visible \.entry ([\w$.]+)\(([^)]*)\)", re.MULTILINE)
 
 
 class _Context:
-    """The primary context of a GPU, which is released when neither a device nor memory needs it."""
+    """The primary context of a GPU, which is released when the device and all its memory have been
+    dropped."""
 
     def __init__(self, driver: Driver, number: int) -> None:
         self.driver = driver
@@ -53,7 +55,7 @@ class _Context:
 
 
 class CudaMemory:
-    """Memory of the device, which is freed with the last reference to it."""
+    """GPU memory, which is freed when the last reference to it is dropped."""
 
     def __init__(self, context: _Context, address: int, nbytes: int) -> None:
         self.address = address
@@ -62,7 +64,7 @@ class CudaMemory:
 
 
 class LentMemory:
-    """Memory of the device that somebody else owns."""
+    """GPU memory that another library owns and frees."""
 
     def __init__(self, address: int, nbytes: int) -> None:
         self.address = address
@@ -70,8 +72,8 @@ class LentMemory:
 
 
 def _free(context: _Context, address: int) -> None:
-    """Free memory from any thread, with another current context or none: other libraries may drop
-    arrays anywhere."""
+    """Free GPU memory, from any thread and whatever context is current, because other libraries may
+    drop arrays anywhere."""
     driver = context.driver
     with contextlib.suppress(CudaError):  # Where the context is gone, so is the memory.
         driver.call("cuCtxPushCurrent_v2", context.handle)
@@ -85,8 +87,9 @@ def _attempt(driver: Driver, name: str, *arguments: Any) -> None:
 
 
 class CudaDevice(Device[CudaMemory, CudaLaunch]):
-    """A GPU by its name (`nvidia.find_gpus`) or its number, by default the first. `library` takes
-    the place of the driver's. Raises DeviceError if the driver or the GPU is missing."""
+    """A GPU, selected by name (`nvidia.find_gpus`) or by number, by default the first GPU.
+    `library` is used in place of the driver's library. Raises DeviceError if the driver or the GPU
+    is missing."""
 
     def __init__(self, name: str = "", library: Any = None) -> None:
         self._driver, self._number = _opened(name, library)
@@ -105,8 +108,8 @@ class CudaDevice(Device[CudaMemory, CudaLaunch]):
         self._awake_until = 0.0  # The clock of a GPU goes down some time after its last work.
 
     def _enter(self) -> _Context:
-        """Make the context that of this thread, which may have got that of another device, or of
-        another library, since."""
+        """Make this device's context current on the calling thread, because another device or
+        library may have made another context current."""
         if self._context is None:
             raise DeviceError(f"{self.name} was closed")
         with self._as_device_error():
@@ -114,14 +117,15 @@ class CudaDevice(Device[CudaMemory, CudaLaunch]):
         return self._context
 
     def _call(self, name: str, *arguments: Any) -> None:
-        """Call the driver. Raises DeviceError."""
+        """Call a function of the driver. Raises DeviceError."""
         self._enter()
         with self._as_device_error():
             self._driver.call(name, *arguments)
 
     @contextlib.contextmanager
     def _as_device_error(self) -> Iterator[None]:
-        """A context whose errors of the driver are DeviceErrors, with the kernel launched last."""
+        """Return a context in which errors of the driver become DeviceErrors that name the kernel
+        launched last."""
         try:
             yield
         except CudaError as error:
@@ -131,7 +135,7 @@ class CudaDevice(Device[CudaMemory, CudaLaunch]):
 
     @property
     def is_emulated(self) -> bool:
-        """True if the processor runs the code, whose times say nothing of a GPU."""
+        """True if the processor emulates the GPU; its times are then not those of a GPU."""
         return self._driver.is_emulated
 
     # -- code
@@ -145,8 +149,8 @@ class CudaDevice(Device[CudaMemory, CudaLaunch]):
     def load_modules(
         self, modules: Mapping[str, str], cubins: Mapping[str, bytes] | None = None
     ) -> None:
-        """Load modules of PTX, in place of the code before them: each by its cubin if it has one
-        that the driver takes. Raises DeviceError."""
+        """Load PTX modules, in place of the modules loaded before. A module with a cubin (compiled
+        binary) that the driver accepts is loaded from the cubin. Raises DeviceError."""
         self.unload()
         self._enter()
         assembled = self._loaded(cubins or {})
@@ -168,8 +172,9 @@ class CudaDevice(Device[CudaMemory, CudaLaunch]):
                 raise kind(f"{self.name} does not load {name}: {error}") from None
 
     def _loaded(self, cubins: Mapping[str, bytes]) -> dict[str, int]:
-        """Load cubins, and return the modules by their names. The driver refuses those of another
-        architecture, or of a toolkit that is newer than it: PTX does without them."""
+        """Load cubins, and return the handles of their modules by name. Cubins that the driver
+        rejects, because they are for another architecture or from a newer toolkit, are omitted;
+        their modules are loaded from PTX instead."""
         modules: dict[str, int] = {}
         for name, content in cubins.items():
             try:
@@ -250,17 +255,17 @@ class CudaDevice(Device[CudaMemory, CudaLaunch]):
             self._call("cuMemcpyDtoDAsync_v2", *ends, nbytes, self._stream)
 
     def wrap(self, address: int, nbytes: int) -> LentMemory:
-        """Return memory of another library, which frees it."""
+        """Return an object for GPU memory at an address that another library owns and frees."""
         return LentMemory(address, nbytes)
 
     @property
     def number(self) -> int:
-        """The driver's number of the GPU."""
+        """The number of the GPU in the driver's order."""
         return self._number
 
     @property
     def stream(self) -> int:
-        """The stream of all launches and copies."""
+        """The handle of the CUDA stream that all launches and copies use."""
         return self._stream
 
     # -- launches
@@ -313,8 +318,8 @@ class CudaDevice(Device[CudaMemory, CudaLaunch]):
     def time(
         self, steps: Sequence[CudaLaunch], repeats: int, cold: Sequence[tuple[CudaMemory, int]]
     ) -> Ticks:
-        """Return nanoseconds between events on the stream. A cold round follows a write of more
-        bytes than the cache has."""
+        """Time the steps by events on the stream; a tick is a nanosecond. To cool the caches before
+        a round, more bytes are written than the cache holds."""
         flush = self.allocate(_FLUSH_BYTES, 0) if cold and not self.is_emulated else None
         self._warm_up(steps)
         self._enter()
@@ -338,7 +343,7 @@ class CudaDevice(Device[CudaMemory, CudaLaunch]):
         return each
 
     def _warm_up(self, steps: Sequence[CudaLaunch]) -> None:
-        """Have an idle GPU raise its clocks."""
+        """Run the steps until an idle GPU has raised its clocks."""
         if self.is_emulated or time.monotonic() < self._awake_until:
             return
         begin = time.monotonic()
@@ -361,13 +366,13 @@ class CudaDevice(Device[CudaMemory, CudaLaunch]):
 
 
 def driving_host(name: str = "") -> DrivingHost[CudaDevice]:
-    """Open a GPU by its name, and this machine as its host. Raises DeviceError."""
+    """Open a GPU by its name, with this machine as the host that drives it. Raises DeviceError."""
     return DrivingHost(GPU, CudaDevice(name))
 
 
 def why_not_on(architecture: str, library: Any = None) -> str:
-    """Return the reason why the GPU of this machine cannot run code for an architecture, such as
-    sm_80; "" if it can."""
+    """Return the reason why this machine's GPU cannot run code for an architecture such as sm_80;
+    "" if it can run the code."""
     try:
         driver, number = _opened("", library)
     except DeviceError as error:
@@ -386,7 +391,8 @@ def _opened(name: str, library: Any) -> tuple[Driver, int]:
 
 
 def _why_not(text: str, name: str, has: tuple[int, int], cuda: tuple[int, int]) -> str:
-    """Return the reason why a GPU and its driver cannot run a module; "" if they can."""
+    """Return the reason why a GPU with its driver cannot run a PTX module; "" if it can run the
+    module."""
     version, target = _VERSION.search(text), _TARGET.search(text)
     if version is None or target is None:
         return "a module is not PTX: the artifact is damaged"

@@ -1,7 +1,7 @@
-"""Sequences of launches as CUDA graphs, which the driver starts by one call.
+"""Sequences of launches as CUDA graphs, each of which the driver starts with a single call.
 
-A graph is made for each sequence of kernels and grids, so a model has one for each set of its dims.
-Other arguments are put into the nodes of the graph that is there.
+A graph is created for each sequence of kernels and grids; a model therefore has a graph for each
+set of its dims. If only other arguments change, they are updated in the existing graph.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _FUNCTIONS = ("cuGraphInstantiateWithFlags", "cuGraphExecKernelNodeSetParams")
 
 
 class CudaLaunch(NamedTuple):
-    """A launch with its arguments: `pointers` are those to the `values`."""
+    """A launch with its arguments: `pointers` point to the elements of `values`."""
 
     symbol: str
     function: int
@@ -29,7 +29,7 @@ class CudaLaunch(NamedTuple):
 
 
 class NodeParams(ctypes.Structure):
-    """CUDA_KERNEL_NODE_PARAMS_v1."""
+    """The C structure CUDA_KERNEL_NODE_PARAMS_v1."""
 
     _fields_ = (
         ("function", ctypes.c_void_p),
@@ -42,7 +42,8 @@ class NodeParams(ctypes.Structure):
 
 
 class _Graph(NamedTuple):
-    """An executable graph, its nodes in order, and the launches that they hold now."""
+    """An executable graph, its nodes in order, and the launches whose arguments the nodes contain
+    now."""
 
     executable: int
     nodes: tuple[int, ...]
@@ -50,7 +51,7 @@ class _Graph(NamedTuple):
 
 
 class CudaGraphs:
-    """The graphs of a context."""
+    """The CUDA graphs of a context."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
@@ -59,9 +60,8 @@ class CudaGraphs:
         self._are_possible = all(map(driver.has, _FUNCTIONS))
 
     def launch(self, launches: Sequence[CudaLaunch], stream: int) -> bool:
-        """Start launches, each after the one before, as a graph. Return False if they are to be
-        started one by one: a sequence becomes a graph when it comes for the second time. Raises
-        CudaError."""
+        """Start the launches, in order, as one graph. Return False if the caller has to start them
+        separately: a sequence becomes a graph at its second use. Raises CudaError."""
         if len(launches) < 2 or not self._are_possible:
             return False
         key = tuple((each.function, each.blocks, each.threads) for each in launches)
@@ -80,7 +80,7 @@ class CudaGraphs:
         return True
 
     def clear(self) -> None:
-        """Destroy all graphs: their kernels are about to go."""
+        """Destroy all graphs, because their kernels are about to be unloaded."""
         for graph in self._graphs.values():
             self._destroy(graph)
         self._graphs, self._seen = {}, {}

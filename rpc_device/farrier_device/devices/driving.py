@@ -1,5 +1,6 @@
-"""The host as it drives a device: a launch is a run of a program of a `DeviceLibrary`, or stands
-for one call within it, which is timed where it stands."""
+"""The host as the driver of a device. A launch stands for a run of a program of a `DeviceLibrary`,
+or for a single call or launch within that program, which is timed during a run of the whole
+program."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from farrier_device.program import HOST, Program
 
 
 class _Part(NamedTuple):
-    """The memory of the host from an offset on."""
+    """Host memory from an offset of a buffer on."""
 
     address: int
     view: memoryview
@@ -29,7 +30,7 @@ class _Part(NamedTuple):
 
 
 class _Run(NamedTuple):
-    """A program with the memories and sizes of a run."""
+    """A program with the memories and sizes for a run."""
 
     interpreter: Interpreter
     memories: Sequence[_Part]
@@ -38,10 +39,10 @@ class _Run(NamedTuple):
 
 
 class Driven(Device, Protocol):  # type: ignore[type-arg]
-    """A device whose kernels are modules of text."""
+    """A device whose kernels come in modules of text, such as PTX or WGSL."""
 
     def load_modules(self, modules: Mapping[str, str]) -> None:
-        """Load modules, by name, in place of the code before them. Raises DeviceError."""
+        """Load modules, by name, in place of the modules loaded before. Raises DeviceError."""
         ...
 
 
@@ -49,8 +50,8 @@ D = TypeVar("D", bound=Driven)
 
 
 class DrivingHost(HostMemory[_Run], WallClocked[Buffer, _Run], Generic[D]):
-    """This machine with a device that it drives, by the name of its space. Memory is the host's;
-    the programs copy."""
+    """This machine with a device that it drives; `space` is the name of the device's memory in
+    programs. Arguments are in the host's memory; the programs copy them to and from the device."""
 
     def __init__(self, space: str, device: D) -> None:
         self.device = device

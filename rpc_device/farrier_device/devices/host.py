@@ -1,7 +1,8 @@
-"""The host as a device: libraries in this process, memory that is its own, calls that return when
-they have run.
+"""The host as a device: it loads libraries into this process and uses this process's memory, and
+its calls are synchronous.
 
-Nothing here isolates: `runners.local.ChildRunner` uses it in a child.
+Nothing here isolates the code; `runners.local.ChildRunner` therefore uses this device in a child
+process.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _PAGE = 4096
 
 
 class Bound(NamedTuple):
-    """A call, with the buffers that its pointers point into."""
+    """A call with its arguments, and the buffers into which their pointers point."""
 
     entry: Entry
     args: Pointers
@@ -33,7 +34,7 @@ class Bound(NamedTuple):
 
 
 class HostDevice(HostMemory[Bound]):
-    """The processor that runs this program, with the threads of a pool."""
+    """The processor that runs this program, with a pool of threads."""
 
     def __init__(self) -> None:
         self._loaded = contextlib.ExitStack()
@@ -50,7 +51,7 @@ class HostDevice(HostMemory[Bound]):
         self._load(lambda: Library(f"/proc/self/fd/{file}"), threads, pin)
 
     def load_library(self, content: bytes, threads: int, pin: Sequence[int] = ()) -> None:
-        """Load a library that is in memory, in place of the code before it. Raises DeviceError."""
+        """Load a library from bytes, in place of the code loaded before. Raises DeviceError."""
         self.unload()
         self._load(lambda: Library.from_bytes(content), threads, pin)
 

@@ -1,4 +1,4 @@
-"""The parts of devices whose memory, or whose clock, is the host's."""
+"""Base classes of devices that use the host's memory, or that are timed by the host's clock."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ B = TypeVar("B")
 
 
 class WallClocked(Device[M, B], Generic[M, B]):
-    """A device timed by the clock of the host, from the start of a launch to the end of a wait."""
+    """A device timed by the host's clock, from the start of a launch until `synchronize`
+    returns."""
 
     def time(self, steps: Sequence[B], repeats: int, cold: Sequence[tuple[M, int]]) -> Ticks:
         ticks: Ticks = [[] for _ in steps]
@@ -33,7 +34,7 @@ class WallClocked(Device[M, B], Generic[M, B]):
 
 
 class HostMemory(Device[Buffer, B], Generic[B]):
-    """A device whose memory is the host's: copies are done when they return."""
+    """A device whose memory is the host's, so that copies are complete when they return."""
 
     def allocate(self, nbytes: int, position: int) -> Buffer:
         return aligned_buffer(nbytes)

@@ -1,7 +1,7 @@
-"""The driver of NVIDIA's GPUs, by one table of the functions that are called and their arguments.
+"""NVIDIA's CUDA driver library, through one table of the functions in use and their argument types.
 
-Each returns a code. `Driver.call` raises CudaError for any but 0. Another object with the same
-functions can stand for the library, as an emulator's does.
+Each function returns an error code. `Driver.call` raises CudaError for any code other than 0. An
+object with the same functions, such as an emulator, can replace the library.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ MAJOR, MINOR, UNITS, L2_BYTES, SHARED_BYTES, THREADS = 75, 76, 16, 38, 81, 1
 
 
 class CudaError(Exception):
-    """A call of the driver has failed, with its code and the code's name."""
+    """A call of the driver has failed, with an error code and the name of the code."""
 
     def __init__(self, function: str, code: int, name: str) -> None:
         super().__init__(f"{function} returned {name}")
@@ -84,24 +84,24 @@ class NoDriverError(Exception):
 
 
 class Driver:
-    """The functions of the library. Raises NoDriverError if it is missing."""
+    """The functions of the driver's library. Raises NoDriverError if the library is missing."""
 
     def __init__(self, library: Any = None) -> None:
         self._library = _loaded() if library is None else library
 
     @property
     def is_emulated(self) -> bool:
-        """True if a processor runs the kernels: their times say nothing of a GPU."""
+        """True if a processor runs the kernels; their times are then not those of a GPU."""
         return not isinstance(self._library, ctypes.CDLL)
 
     def call(self, name: str, *arguments: Any) -> None:
-        """Call a function. Raises CudaError."""
+        """Call a function of the driver. Raises CudaError."""
         code = getattr(self._library, name)(*arguments)
         if code:
             raise CudaError(name, code, self._name_of(code))
 
     def has(self, name: str) -> bool:
-        """Check whether the library has a function: older ones lack graphs."""
+        """Return whether the library has a function; older drivers lack those for graphs."""
         return hasattr(self._library, name)
 
     def _name_of(self, code: int) -> str:
@@ -110,19 +110,20 @@ class Driver:
         return text.value.decode() if text.value else f"code {code}"
 
     def integer(self, name: str, *arguments: Any) -> int:
-        """Return an int that a function writes to its first argument."""
+        """Call a function that writes an int to its first argument, and return the int."""
         result = c_int()
         self.call(name, ctypes.byref(result), *arguments)
         return result.value
 
     def handle(self, name: str, *arguments: Any) -> int:
-        """Return a handle or an address that a function writes to its first argument."""
+        """Call a function that writes a handle or an address to its first argument, and return the
+        value."""
         result = c_uint64()
         self.call(name, ctypes.byref(result), *arguments)
         return result.value
 
     def milliseconds(self, start: int, end: int) -> float:
-        """Return the time between two events."""
+        """Return the time in milliseconds between two CUDA events."""
         result = c_float()
         self.call("cuEventElapsedTime", ctypes.byref(result), start, end)
         return result.value

@@ -1,7 +1,7 @@
-"""A GPU as a device, through WebGPU: modules of WGSL, buffers, and one queue.
+"""A GPU as a device, through WebGPU: WGSL modules, buffers, and one queue.
 
-Needs the package `wgpu`, whose library drives Vulkan, Metal or Direct3D 12. Launches and copies are
-recorded in order, and submitted together when the host waits.
+The module needs the package `wgpu`, whose library drives Vulkan, Metal or Direct3D 12. Launches and
+copies are recorded in order, and submitted together when the host waits for them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SUBMISSION_S = 0.2  # Systems end a submission that takes seconds.
 
 
 class WebGpuLaunch(NamedTuple):
-    """A launch with its arguments; `grid` counts blocks along two axes."""
+    """A launch with its arguments; `grid` is the number of thread blocks along two axes."""
 
     pipeline: Any
     bindings: Any
@@ -49,8 +49,8 @@ class WebGpuLaunch(NamedTuple):
 
 
 class _Received(NamedTuple):
-    """A copy to the host: the mapped buffer, the number of bytes to skip in it, and the memory for
-    the rest."""
+    """A copy to the host in progress: the staging buffer, the number of bytes to skip in it, and
+    the host memory that receives the bytes after those."""
 
     staging: Any
     before: int
@@ -58,12 +58,12 @@ class _Received(NamedTuple):
 
 
 class WebGpuDevice(WallClocked[WebGpuMemory, WebGpuLaunch]):
-    """The adapter of a name (`adapters.Adapter`); by default the first GPU of this machine, or if
-    it has none, a processor that emulates one.
+    """The adapter with the given name (`adapters.Adapter`); by default the first GPU of this
+    machine or, without a GPU, a processor that emulates one.
 
-    `has_open_sizes` says that the compiler has not seen the size of every array: an array that may
-    be larger than a kernel can reach is refused. Raises DeviceError if the package or an adapter is
-    missing, or the adapter lacks a limit.
+    `has_open_sizes` means that the sizes of some arrays were unknown to the compiler: an array that
+    may be larger than a kernel can address is then rejected. Raises DeviceError if the package or
+    the adapter is missing, or if the adapter does not support WebGPU's default limits.
     """
 
     def __init__(self, adapter: str = "", *, has_open_sizes: bool = False) -> None:
@@ -84,8 +84,8 @@ class WebGpuDevice(WallClocked[WebGpuMemory, WebGpuLaunch]):
         self._fence = self.allocate(_WORD, 0)
 
     def _requested(self) -> Any:
-        """Return a device with WebGPU's default limits. Raises DeviceError if the adapter lacks
-        one."""
+        """Return a `wgpu` device with WebGPU's default limits. Raises DeviceError if the adapter
+        does not support them."""
         optional = (FEATURE, *adapters.FEATURES)
         features = [each for each in optional if each in self._adapter.features]
         try:
@@ -99,29 +99,30 @@ class WebGpuDevice(WallClocked[WebGpuMemory, WebGpuLaunch]):
 
     @property
     def name(self) -> str:
-        """The adapter's name, as its driver has it."""
+        """The name of the adapter, as its driver reports it."""
         return str(self._adapter.info["device"])
 
     @property
     def is_emulated(self) -> bool:
-        """True if the processor runs the code, whose times say nothing of a GPU."""
+        """True if the processor emulates the GPU; its times are then not those of a GPU."""
         return bool(self._adapter.info["adapter_type"] == "CPU")
 
     def load(self, code: Code, threads: int, pin: Sequence[int]) -> None:
-        """A module that does not compile is an error of the launches that are bound to it."""
+        """Load the code of a batch. If a module does not compile, binding a launch of that module
+        raises the error."""
         self.unload()
         for _, file in code:
             self._add(os.pread(file, os.fstat(file).st_size, 0).decode(errors="replace"))
 
     def load_modules(self, modules: Mapping[str, str]) -> None:
-        """Load modules of WGSL, in place of the code before them. Raises DeviceError if one does
-        not compile."""
+        """Load WGSL modules, in place of the modules loaded before. Raises DeviceError if a module
+        does not compile."""
         self.unload()
         for text in modules.values():
             self._add(text).check()
 
     def _add(self, text: str) -> Module:
-        """Add a module. Raises DeviceError for a text without an entry point."""
+        """Add a WGSL module. Raises DeviceError if the text has no entry point."""
         if adapters.NAGA_SUBGROUPS in self._adapter.features:
             # The functions need this directive in Tint, and naga refuses it.
             text = text.replace(ENABLE_SUBGROUPS, "")
@@ -179,8 +180,8 @@ class WebGpuDevice(WallClocked[WebGpuMemory, WebGpuLaunch]):
                 self._device.queue.write_buffer(memory.buffer, offset, content)
 
     def _word(self, memory: WebGpuMemory, offset: int) -> bytes:
-        """The word that holds a byte, which is waited for: a copy that writes a part of it is
-        rare."""
+        """Return the 4-byte word of a memory that contains the byte at an offset, after waiting for
+        its value. Only copies that write a part of a word need this, which are rare."""
         word = bytearray(_WORD)
         self.receive(memory, offset - offset % _WORD, memoryview(word))
         self.synchronize()
@@ -242,8 +243,8 @@ class WebGpuDevice(WallClocked[WebGpuMemory, WebGpuLaunch]):
         repeats: int,
         cold: Sequence[tuple[WebGpuMemory, int]],
     ) -> Ticks:
-        """Time the steps by the GPU's timestamps if it has them. A step begins at the end of the
-        one before it, so that the gap between two launches counts."""
+        """Time the steps by the GPU's timestamps if it supports them. The time of a step starts at
+        the end of the previous step, so that the gap between two launches is included."""
         self.synchronize()  # The steps that are queued already do not count.
         if not self.is_emulated and time.monotonic() > self._awake_until:
             self._warm_up(steps)
@@ -284,8 +285,8 @@ class WebGpuDevice(WallClocked[WebGpuMemory, WebGpuLaunch]):
     def _stamped_passes(
         self, clock: Timestamps, run: Sequence[WebGpuLaunch], flushed: Sequence[bool]
     ) -> list[tuple[int, int]]:
-        """Run launches, each in a pass of its own, some after a flush of the caches; return the
-        ticks at which each began and ended."""
+        """Run each launch in a pass of its own, after a flush of the caches if `flushed` says so;
+        return the ticks at which each pass began and ended."""
         for number, (step, is_flushed) in enumerate(zip(run, flushed, strict=True)):
             recorder = self._end_pass()
             if is_flushed:
@@ -313,7 +314,8 @@ class WebGpuDevice(WallClocked[WebGpuMemory, WebGpuLaunch]):
 
     @contextlib.contextmanager
     def _as_device_error(self) -> Iterator[None]:
-        """A context whose errors of the driver are DeviceErrors: of a lost device, mostly."""
+        """Return a context in which errors of the driver, mostly about a lost device, become
+        DeviceErrors."""
         try:
             yield
         except (self._wgpu.GPUError, RuntimeError) as error:
@@ -342,7 +344,8 @@ class WebGpuDevice(WallClocked[WebGpuMemory, WebGpuLaunch]):
 
 
 def driving_host(adapter: str = "") -> DrivingHost[WebGpuDevice]:
-    """Open an adapter by its name, and this machine as its host. Raises DeviceError."""
+    """Open an adapter by its name, with this machine as the host that drives it. Raises
+    DeviceError."""
     return DrivingHost(GPU, WebGpuDevice(adapter))
 
 
@@ -355,7 +358,8 @@ def _why_refused(name: str, has: Mapping[str, int], text: str) -> str:
 
 
 def _overlap(source: memoryview, target: memoryview) -> bool:
-    """Check whether two ranges of bytes overlap. Memory that is only read is never a target."""
+    """Return whether two byte ranges overlap, source and target of a copy. Read-only memory is
+    never a target."""
     if source.readonly or not (len(source) and len(target)):
         return False
     start, other = (ctypes.addressof(ctypes.c_char.from_buffer(view)) for view in (source, target))
@@ -363,8 +367,8 @@ def _overlap(source: memoryview, target: memoryview) -> bool:
 
 
 def _last_line(text: str) -> str:
-    """Return the line of an error that says the most: the last one of wgpu's, and in Dawn's the one
-    before the calls within which it happened."""
+    """Return the most informative line of an error: wgpu's last line, or in an error of Dawn the
+    line before the list of enclosing calls."""
     lines = [line.strip() for line in text.splitlines()]
     causes = [line for line in lines if line and not line.startswith("- While")]
     return (causes or ["no reason was stated"])[-1]

@@ -1,4 +1,4 @@
-"""A module of WGSL on a device: its bindings, and a pipeline for each entry point."""
+"""A WGSL module on a device: its bindings, and a compute pipeline for each entry point."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _ENTRY = re.compile(r"@compute[^{]*?fn (\w+)\(")
 
 
 class WebGpuMemory(NamedTuple):
-    """A buffer, and its size in bytes as it was asked for."""
+    """A buffer, and its size in bytes as requested by the caller."""
 
     buffer: Any
     nbytes: int
 
 
 class _Declaration(NamedTuple):
-    """The declaration of a parameter in a module."""
+    """The declaration of a kernel parameter in a WGSL module."""
 
     access: str  # read or read_write
     name: str
@@ -32,17 +32,18 @@ class _Declaration(NamedTuple):
 
     @property
     def is_written(self) -> bool:
-        """True if kernels may write it."""
+        """True if kernels may write the parameter."""
         return self.access == "read_write"
 
     @property
     def binding_type(self) -> str:
-        """The type of the binding, as a layout names it."""
+        """The type of the parameter's binding, as a bind group layout names it."""
         return "storage" if self.is_written else "read-only-storage"
 
 
 class _Shared(NamedTuple):
-    """A module whose parameters in one place share a binding."""
+    """A compiled variant of a module, in which parameters with the same memory and offset share a
+    binding."""
 
     layout: Any
     module: Any
@@ -50,11 +51,11 @@ class _Shared(NamedTuple):
 
 
 class Module:
-    """A module. It is compiled when one of its entry points is bound.
+    """A WGSL module, which is compiled when one of its entry points is first bound.
 
-    WebGPU refuses a launch with two bindings that may be written and overlap, even if the kernel
-    reads both. Arguments in the same place, such as a value and a view of it, share one binding:
-    the second parameter has the name of the first in the text.
+    WebGPU rejects a launch in which two writable bindings overlap, even if the kernel reads both.
+    Arguments at the same memory and offset, such as a value and a view of it, therefore share one
+    binding: the second parameter gets the name of the first in the module's text.
     """
 
     def __init__(self, wgpu: Any, device: Any, text: str) -> None:
@@ -68,8 +69,9 @@ class Module:
         self._of(tuple(range(len(self._declared))))
 
     def check_reach(self, places: Sequence[tuple[WebGpuMemory, int]]) -> None:
-        """Raise MemoryError if an array may end beyond what a kernel reaches. Constants and
-        sizes are only read, and the compiler has seen how large they are."""
+        """Raise MemoryError if an array may end beyond the bytes that a kernel can address.
+        Read-only arguments (constants and sizes) are not checked, because the compiler knows their
+        sizes."""
         for (memory, offset), declared in zip(places, self._declared, strict=False):
             if declared.is_written and memory.buffer.size - offset > MOST_BYTES:
                 raise MemoryError(
@@ -78,7 +80,8 @@ class Module:
                 )
 
     def bind(self, entry: str, places: Sequence[tuple[WebGpuMemory, int]]) -> tuple[Any, Any]:
-        """Return the pipeline of an entry point, and the arguments bound. Raises DeviceError."""
+        """Return the pipeline of an entry point, and the bind group of its arguments. Raises
+        DeviceError."""
         if len(places) != len(self._declared):
             raise DeviceError(f"a launch has {len(places)} arguments, not {len(self._declared)}")
         first: dict[tuple[int, int], int] = {}
@@ -94,7 +97,8 @@ class Module:
         return shared.pipelines[entry], self._bindings(shared, owners, places)
 
     def _of(self, owners: tuple[int, ...]) -> _Shared:
-        """Return the module in which each parameter has the binding of its owner."""
+        """Return the variant of the module in which each parameter uses the binding of its owner, a
+        parameter with the same memory and offset."""
         if owners not in self._shared:
             entries = [
                 {
@@ -143,8 +147,8 @@ class Module:
 
 
 def _with_shared(text: str, declared: Sequence[_Declaration], owners: Sequence[int]) -> str:
-    """Return the text in which parameters that share a binding have the name of its owner. Raises
-    DeviceError if their types differ."""
+    """Return the module's text in which each parameter that shares a binding has the name of the
+    binding's owner. Raises DeviceError if their types differ."""
     names: dict[str, str] = {}
     for own, owner in zip(declared, owners, strict=True):
         other = declared[owner]
@@ -161,18 +165,19 @@ def _with_shared(text: str, declared: Sequence[_Declaration], owners: Sequence[i
 
 
 def end_of(memory: WebGpuMemory, offset: int, places: Sequence[tuple[WebGpuMemory, int]]) -> int:
-    """Return the end of an argument of a launch: the beginning of the next one in its buffer, since
-    arguments do not overlap, or the end of that. Bindings that are written must not overlap."""
+    """Return the end offset of a launch's argument in its buffer: the beginning of the next
+    argument in the buffer, since arguments do not overlap, or the end of the buffer. Writable
+    bindings must not overlap."""
     ends = [at for other, at in places if other.buffer is memory.buffer and at > offset]
     return min(ends, default=memory.buffer.size)
 
 
 def text_of(error: Exception) -> str:
-    """Return the text of a driver's error, and drop its traceback.
+    """Return the text of a driver's error, and clear the error's traceback.
 
-    A call of the package holds the error among its locals, and the error's traceback holds that
-    call: a cycle, in which the frames of callers hold views of memory. CPython crashes if its
-    collector clears a view before the frame that holds it.
+    A call in the package `wgpu` holds the error among its locals, and the error's traceback holds
+    that call: a reference cycle, in which the frames of callers hold memoryviews. CPython crashes
+    if its garbage collector clears a memoryview before the frame that holds it.
     """
     error.__traceback__ = None
     return str(error)
