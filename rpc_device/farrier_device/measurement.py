@@ -209,7 +209,7 @@ class MeasureRequest:
 
     `floors_ns` contains, for each candidate, the least time in nanoseconds that a call can
     physically take, followed by that of each of its parts. A batch with `verifies` decides whether
-    a model is correct, so only trusted devices may measure it. The broker uses both fields, and
+    a model is correct, so not every device may measure it. The broker uses both fields, and
     `for_device` removes them.
     """
 

@@ -1,4 +1,4 @@
-"""Start Python processes with the module path of this one."""
+"""Start Python processes with the module path of this process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _BOOTSTRAP = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from {0} 
 
 
 def command_of(main: Callable[[], object], *words: object) -> list[str]:
-    """The command of a process that calls `main`, a function of a module. It finds `words`, each as
-    JSON, from `sys.argv[2]` on."""
+    """Return the command line of a process that calls `main`, a function of a module. The process
+    receives each of `words` as JSON in `sys.argv`, from index 2 on."""
     code = _BOOTSTRAP.format(main.__module__, main.__name__)
     return [sys.executable, "-c", code, *map(json.dumps, (sys.path, *words))]

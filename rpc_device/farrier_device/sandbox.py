@@ -1,10 +1,10 @@
-"""Layers of protection around a process that runs untrusted code, and the keeper that ends it when
-it hangs.
+"""The layers of a sandbox for a process that runs untrusted code, and the parent's handle of such a
+process.
 
-`enter` is called by the process itself, before it takes any work; `SandboxedProcess` is its keeper,
-or that of the `fork_server` which forks it. Whether a layer works depends on kernel and
-architecture, so `enter` returns the layers that it could install, as a level such as
-"seccomp+landlock+pidns+rlimits", and a keeper may require some.
+The process itself calls `enter` before it takes any work. `SandboxedProcess` is its parent's
+handle, or that of the `fork_server` which forks the process. Whether a layer works depends on
+kernel and architecture, so `enter` returns the layers that it could install, as a level such as
+"seccomp+landlock+pidns+rlimits", and the parent may require some of them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class SandboxError(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Limits:
-    """The resources that a sandboxed process may use in its life."""
+    """The resources that a sandboxed process may use over its lifetime."""
 
     memory_bytes: int  # address space
     cpu_s: int = 3600  # Of all threads together.
@@ -54,18 +54,19 @@ class Limits:
 
     @classmethod
     def of_machine(cls) -> Limits:
-        """Return limits with all of the machine's memory, and defaults for the rest."""
+        """Return limits that allow all of the machine's memory, and have defaults otherwise."""
         return cls(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
 
 
 @functools.cache
 def libc() -> ctypes.CDLL:
-    """Return the C library of this process; a fork inherits it."""
+    """Return the C library of this process; forked children inherit the loaded library."""
     return ctypes.CDLL(None, use_errno=True)
 
 
 def die_with(library: ctypes.CDLL, parent: int) -> None:
-    """Have the kernel kill the calling process when its parent ends; exit now if it has ended."""
+    """Have the kernel kill the calling process when its parent ends; if the parent has ended
+    already, exit now."""
     library.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)
@@ -87,13 +88,15 @@ def enter(
     profile: Profile = HOST,
     filtered: Callable[[ctypes.CDLL], bool] | None = None,
 ) -> str:
-    """Enclose the calling process, which must have one thread; return the level reached.
+    """Enclose the calling process, which must have one thread, in the sandbox; return the level
+    reached.
 
-    Afterwards it dies with its parent, leaves no core dump and gains no privilege; see `landlock`
-    and `seccomp` for the other restrictions. `within` are layers that it is within already, `reads`
-    are paths that stay open to it, `profile` has the additions for a kind of device, and `filtered`
-    installs another filter of system calls. A driver that is a package needs a filter with a
-    deny-list; the level then has `denials` in place of `seccomp`.
+    Afterwards the process dies with its parent, leaves no core dump and gains no privilege;
+    `landlock` and `seccomp` describe the other restrictions. `within` are the layers already in
+    force, `reads` are paths that stay readable, `profile` contains the additions for a kind of
+    device, and `filtered` installs another filter of system calls. For a driver that is a Python
+    package, the filter has to be a deny-list; the level then contains `denials` in place of
+    `seccomp`.
     """
     library = libc()
     die_with(library, parent)
@@ -129,11 +132,12 @@ def require(level: str, required: str) -> None:
 
 
 class SandboxedProcess:
-    """A Python module's `main` in a process of its own, which communicates over `sock`.
+    """A separate process that runs the function `main` of a Python module, and communicates over
+    `sock`.
 
-    It has its own session, an empty environment, an empty private working directory, and no open
-    file except the socket and a bounded stderr. It dies with the *thread* that creates this object,
-    so that thread must live as long as the process is needed.
+    The process has its own session, an empty environment, an empty private working directory, and
+    no open file except the socket and a stderr of limited size. It dies with the *thread* that
+    creates this object, so that thread must live as long as the process is needed.
     """
 
     level: str  # The level that `enter` returned.
@@ -148,8 +152,8 @@ class SandboxedProcess:
         required: str = "",
         words: Sequence[str] = (),
     ) -> None:
-        """Start the process. `words` are further arguments of its `main`. Raises SandboxError if it
-        does not start, or lacks a required layer."""
+        """Start the process. `words` are further arguments of its `main`. Raises SandboxError if
+        the process does not start, or lacks a required layer."""
         self._process: ChildProcess | None = None
         self._name = name
         self._stderr = os.memfd_create("farrier-stderr", os.MFD_CLOEXEC)
@@ -188,8 +192,8 @@ class SandboxedProcess:
             raise SandboxError(f"{self._name} did not start: {self.said()}") from None
 
     def kill(self) -> str:
-        """End the process and all processes that it started, at once, even if it is stopped; return
-        the way it had ended, if it had. A second call only returns that again."""
+        """Kill the process and all processes that it started, even if stopped. Return how the
+        process had ended, if it had ended before. A second call only returns that text again."""
         how = self._end()
         self.sock.close()
         if self._stderr >= 0:
@@ -201,23 +205,23 @@ class SandboxedProcess:
         return how
 
     def stop(self) -> None:
-        """Stop it with all its threads, and return when it has stopped or ended."""
+        """Stop the process with all its threads; return when it has stopped or ended."""
         assert self._process is not None
         self._process.stop()
 
     def go_on(self) -> None:
-        """Let it continue after `stop`."""
+        """Continue the process after `stop`."""
         assert self._process is not None
         self._process.go_on()
 
     def wait(self, timeout_s: float) -> int | None:
-        """Return the exit code (negative: the signal), or None if it still runs after
+        """Return the exit code (negative: the signal), or None if the process still runs after
         `timeout_s`."""
         assert self._process is not None
         return self._process.wait(timeout_s)
 
     def said(self) -> str:
-        """The last part of its output on stderr."""
+        """The end of the process's output on stderr."""
         return end_of(self._stderr)
 
     def _end(self) -> str:
@@ -225,21 +229,21 @@ class SandboxedProcess:
 
 
 def greeting(sock: socket.socket) -> tuple[int, str]:
-    """Wait for a process to greet; return its number (`wire.sender`) and the level that it has
-    reached. Raises ClosedError, WireError, TimeoutError."""
+    """Wait for the greeting of a process; return its process id (`wire.sender`) and the isolation
+    level that it has reached. Raises ClosedError, WireError, TimeoutError."""
     pid = wire.sender(sock, _START_TIMEOUT_S)
     return pid, str(wire.receive(sock, _MOST_GREETING, _START_TIMEOUT_S).get("ready", ""))
 
 
 def end_of(stderr: int) -> str:
-    """Return the last lines of a file that is the stderr of a process."""
+    """Return the last lines of a file that contains the stderr of a process."""
     size = os.fstat(stderr).st_size
     tail = os.pread(stderr, _STDERR_TAIL, max(0, size - _STDERR_TAIL))
     return tail.decode(errors="replace").strip() or "it said nothing"
 
 
 def _lower(limit: int, value: int) -> None:
-    """Set a limit for good, unless it is lower already."""
+    """Permanently lower a resource limit to `value`, unless it is lower already."""
     _, hard = resource.getrlimit(limit)
     bound = value if hard == resource.RLIM_INFINITY else min(value, hard)
     resource.setrlimit(limit, (bound, bound))

@@ -1,11 +1,12 @@
-"""seccomp: the system calls that a measurement child may make; all others fail with EPERM.
+"""seccomp: a filter of the system calls that a measurement child may make; all others fail with
+EPERM.
 
-This is an allow-list of the calls that a running Python interpreter, the dynamic loader and a pool
-of threads need. With it the child starts no process, opens nothing for writing, makes no socket,
-traces nobody, and signals, moves and disturbs only itself. A call with which some arguments reach
-beyond the process is allowed only with the other arguments.
+The filter is an allow-list of the calls that a running Python interpreter, the dynamic loader and a
+pool of threads need. With the filter the child starts no process, opens no file for writing,
+creates no socket, traces no process, and signals, moves and disturbs only itself. A call that can
+affect other processes is allowed only with arguments that do not.
 
-The numbers of calls are in `arch`, with the calls that only one architecture has.
+`arch` lists the numbers of the calls, and the calls that only one architecture has.
 
 Source: Linux `include/uapi/{linux/{fcntl,futex,sched},asm-generic/{fcntl,mman-common}}.h`.
 """
@@ -87,14 +88,14 @@ _PR_GET_SECCOMP = 21
 
 
 def _added(profile: Profile) -> tuple[str, ...]:
-    """Return the further calls of a profile. `landlock` restricts `ioctl` to the profile's
-    files."""
+    """Return the additional system calls of a profile. `landlock` restricts `ioctl` to the
+    profile's files."""
     return (*profile.calls, "ioctl") if profile.files else profile.calls
 
 
 def _rules(pid: int, profile: Profile) -> dict[str, ArgumentRule]:
-    """Return the argument rules of calls by name; `pid` is the process itself. All these arguments
-    have 32 bits, or are flags whose upper half the kernel ignores."""
+    """Return the rules for arguments, by the name of the call; `pid` is the process id of this
+    process. All these arguments have 32 bits, or are flags whose upper half the kernel ignores."""
     modes = (os.O_RDONLY, os.O_RDWR) if profile.files else (os.O_RDONLY,)
     return {
         "futex": ArgumentRule(1, _FUTEX, _FUTEX_OPERATION),
@@ -114,10 +115,11 @@ _ALLOW = (bpf.RETURN, 0, 0, bpf.RET_ALLOW)
 
 
 def restrict(libc: ctypes.CDLL, profile: Profile = HOST) -> bool:
-    """Install the filter on this thread and those it will start; return False if the kernel has no
-    filters, or `arch` has no call table for this architecture. `profile` has a device's additions.
+    """Install the filter on this thread and the threads that it will start. `profile` contains the
+    additions for a device. Return False if the kernel does not support filters, or if `arch` has no
+    call table for this architecture.
 
-    `no_new_privs` must be set.
+    The flag `no_new_privs` must be set.
     """
     calls = arch.calls_of(describe.arch())
     if calls is None or not is_possible(libc):
@@ -128,22 +130,23 @@ def restrict(libc: ctypes.CDLL, profile: Profile = HOST) -> bool:
 
 
 def is_possible(libc: ctypes.CDLL) -> bool:
-    """Return whether this kernel has filters, and this architecture a call table here."""
+    """Return whether this kernel supports filters, and `arch` has a call table for this
+    architecture."""
     has_calls = arch.calls_of(describe.arch()) is not None
     return has_calls and bool(libc.prctl(_PR_GET_SECCOMP, 0, 0, 0, 0) >= 0)
 
 
 @functools.cache
 def _steps(profile: Profile) -> list[bpf.Instruction]:
-    """Return the filter that all processes of a profile share, with `_OWN` in place of their
-    number."""
+    """Return the filter that all processes of a profile share, with the placeholder `_OWN` for
+    their process id."""
     calls = arch.calls_of(describe.arch())
     assert calls is not None
     return list(program(calls, _OWN, profile))
 
 
 def program(calls: SystemCalls, pid: int, profile: Profile = HOST) -> Iterator[bpf.Instruction]:
-    """Return the filter of the process `pid` on an architecture with these calls."""
+    """Return the filter for the process `pid` on an architecture with these system calls."""
     yield from bpf.native_calls(calls, _DENY)
     # Calls with argument rules come first, above all futexes, because the kernel runs the filter
     # for them each time: it caches calls that are allowed by number alone.
@@ -158,8 +161,8 @@ def program(calls: SystemCalls, pid: int, profile: Profile = HOST) -> Iterator[b
 
 
 def _allow_where(rule: ArgumentRule, number: int) -> Iterator[bpf.Instruction]:
-    """Yield the steps that decide about one call and end the filter for it; other calls skip
-    them."""
+    """Yield the instructions that decide about one system call and end the filter for that call;
+    they skip to their end for other calls."""
     tests = len(rule.values)
     yield bpf.IF_EQUAL, 0, tests + 4, number
     yield bpf.LOAD, 0, 0, bpf.ARGUMENTS_AT + 8 * rule.argument

@@ -1,4 +1,4 @@
-"""The file in which a device keeps its secret: `<state>/identity.json`, mode 0600."""
+"""The file in which a device stores its secret: `<state>/identity.json`, mode 0600."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class SecretFile:
 
     @classmethod
     def read(cls, path: Path) -> SecretFile:
-        """Read the file; an empty one if it does not exist. Raises OSError, and ValueError for a
-        malformed file."""
+        """Read the file and return its content; an empty SecretFile if the file does not exist.
+        Raises OSError, and ValueError for a malformed file."""
         try:
             kept: SecretFile = codec.loads(cls, path.read_text())
         except FileNotFoundError:
@@ -35,13 +35,15 @@ class SecretFile:
         return kept
 
     def write(self, path: Path) -> None:
-        """Replace the file, durably. Raises OSError."""
+        """Replace the file, durably: the new content is on the disk when the call returns. Raises
+        OSError."""
         with durable.replacing(path) as file:
             file.write(json.dumps(dataclasses.asdict(self)).encode())
 
 
 def is_enrolled(state: Path) -> bool:
-    """Return whether a state folder holds a secret; False if it cannot be read."""
+    """Return whether a state folder contains a device's secret; False if the folder cannot be
+    read."""
     try:
         return SecretFile.read(state / FILE).secret != ""
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""A device's registration at its broker, renewed by any thread that finds it lost."""
+"""A device's session with its broker; any thread that finds the session lost opens a new one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MIN_INTERVAL_S = 0.05
 
 
 class Session:
-    """Calls with the current session. For use by several threads."""
+    """Calls of the broker in the device's current session, for use by several threads."""
 
     def __init__(
         self, connection: Connection, identity: Identity, description: device_pb2.Description
@@ -42,8 +42,8 @@ class Session:
         self._current: device_pb2.Session | None = None
 
     def call(self, send: Callable[[device_pb2.Session], Answer]) -> Answer:
-        """Return `send` with a valid session; if the broker has lost that, once more with a new
-        one.
+        """Call `send` with a valid session and return its answer; if the broker has lost the
+        session, call `send` once more with a new session.
 
         Raises the errors of `Connection`; FencedOutError only if another process has opened the
         newer session.
@@ -65,7 +65,8 @@ class Session:
             ) from None
 
     def _valid(self, lost: device_pb2.Session | None) -> device_pb2.Session:
-        """Return the current session, opening one if there is none or if it is `lost`."""
+        """Return the current session, after opening a new one if there is none or if the current
+        one is `lost`."""
         with self._lock:
             if self._current is not None and lost is not None and self._current.id == lost.id:
                 self._current = None
@@ -79,7 +80,7 @@ class Session:
             return self._current
 
     def _opened(self) -> device_pb2.Session:
-        """Open a session of the device, enrolling first if needed."""
+        """Open a session of the device, after enrolling the device if necessary."""
         self._identity.settle(self._connection)
         device = self._identity.device
         request = device_pb2.RegisterRequest(
@@ -100,7 +101,7 @@ class Session:
 
 
 def _check_version(reply: device_pb2.RegisterReply) -> None:
-    """Raise UsageError for a broker that is too old for this agent."""
+    """Raise UsageError if the broker's version is too old for this agent."""
     speaks = version.named(reply.protocol)
     if speaks < version.OLDEST:
         raise UsageError(
@@ -110,7 +111,8 @@ def _check_version(reply: device_pb2.RegisterReply) -> None:
 
 
 class Backoff:
-    """Pauses, each twice as long as the one before, with up to a third of random variation."""
+    """Pauses between retries, each twice as long as the previous one, plus random variation of up
+    to a third."""
 
     def __init__(self, first_s: float, longest_s: float) -> None:
         self._first_s = self._next_s = first_s

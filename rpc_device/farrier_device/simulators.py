@@ -1,5 +1,5 @@
-"""Simulators of machines, which other packages bring: entry points of the group
-`farrier.simulators`. The name of one is the architecture that it simulates.
+"""The simulators of machines, which packages provide as entry points of the group
+`farrier.simulators`. The name of an entry point is the architecture that it simulates.
 
     [project.entry-points."farrier.simulators"]
     dae = "farrier.targets.dae.simulator.offered:SIMULATOR"
@@ -24,13 +24,15 @@ GROUP = "farrier.simulators"
 
 
 class NoSimulatorError(Exception):
-    """Nothing here simulates the machine that was asked for."""
+    """No installed simulator simulates the requested machine."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Simulator:
-    """The function `machine` describes the machine of a name, or of the text of a file; it raises
-    ValueError. Each of the `kinds` of code has what opens a device for it, as `module:name`."""
+    """A simulator of machines of one architecture. The function `machine` returns the description
+    of a machine from its name, or from the text of a description file; it raises ValueError.
+    `kinds` maps each kind of code to the function that opens a device for the code, as
+    `module:name`."""
 
     machine: Callable[[str], MachineDescription]
     kinds: Mapping[str, str]
@@ -38,17 +40,17 @@ class Simulator:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Simulated:
-    """A machine that this one simulates, and drives as its host."""
+    """A simulated machine, which this machine drives as its host."""
 
     described: MachineDescription
 
     @property
     def code(self) -> str:
-        """A kind of code that the machine runs."""
+        """A kind of code that the simulated machine runs."""
         return min(installed()[self.described.arch].kinds)
 
     def machine(self) -> MachineDescription:
-        """Return the machine with its host."""
+        """Return the description of the simulated machine, with this machine as its host."""
         host = dataclasses.replace(describe.describe(), memory_bytes=0)
         return dataclasses.replace(
             self.described, host=json.dumps(codec.encode(host), sort_keys=True)
@@ -63,8 +65,8 @@ def installed() -> Mapping[str, Simulator]:
 
 
 def simulated(stated: str) -> Simulated:
-    """Return the machine of a name, such as `dae:vta`, or of a file in TOML or JSON. Raises
-    NoSimulatorError."""
+    """Return the simulated machine with a name such as `dae:vta`, or described by a file in TOML or
+    JSON. Raises NoSimulatorError."""
     text, arch = stated, stated.partition(":")[0]
     if stated.endswith((".toml", ".json")):
         text = _content(stated)

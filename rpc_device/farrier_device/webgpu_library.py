@@ -1,4 +1,4 @@
-"""The words for WebGPU that compilers and devices share."""
+"""The names for WebGPU code and architectures that compilers and devices share."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The frames that a runner and its measurement child exchange over a socket pair.
 
-A frame is a length of four bytes (little-endian), then that number of bytes of JSON text. Open
-files follow a frame that announces them: the child cannot open files, so it gets every blob as a
-descriptor. A job's process and its supervisor use the same frames.
+A frame is a length of four bytes (little-endian), followed by that number of bytes of JSON text. A
+frame may announce open files, which follow it: the child cannot open files, so it receives every
+blob as a descriptor. A job's process and its supervisor use the same frames.
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ class WireError(Exception):
 
 
 class TooLongError(WireError):
-    """The other side announced a longer frame than it may send."""
+    """The other side announced a longer frame than allowed."""
 
 
 class ClosedError(Exception):
-    """The other side is gone."""
+    """The other side has closed the socket."""
 
 
 def send(sock: socket.socket, message: dict[str, Any]) -> None:
-    """Send a frame. Raises ClosedError, and TimeoutError after the socket's timeout."""
+    """Send a message as a frame. Raises ClosedError, and TimeoutError after the socket's
+    timeout."""
     text = json.dumps(message, separators=(",", ":")).encode()
     try:
         sock.sendall(_LENGTH.pack(len(text)) + text)
@@ -45,11 +46,12 @@ def send(sock: socket.socket, message: dict[str, Any]) -> None:
 def receive(
     sock: socket.socket, most: int = MAX_FRAME, within_s: float | None = None
 ) -> dict[str, Any]:
-    """Return the next frame. Raises ClosedError, WireError, and TimeoutError.
+    """Receive the next frame and return its message. Raises ClosedError, WireError, and
+    TimeoutError.
 
     A frame of more than `most` bytes raises TooLongError before any of it is read or allocated.
-    `within_s` bounds the time of the whole frame, however slowly it arrives; without it the
-    socket's timeout bounds the time of each part.
+    `within_s` limits the time for the whole frame, however slowly it arrives; without `within_s`,
+    the socket's timeout limits the time of each read.
     """
     deadline = None if within_s is None else time.monotonic() + within_s
     (length,) = _LENGTH.unpack(_exactly(sock, _LENGTH.size, deadline))
@@ -66,7 +68,7 @@ def receive(
 
 
 def send_files(sock: socket.socket, files: Sequence[int]) -> None:
-    """Send open descriptors, which stay open here. Raises ClosedError."""
+    """Send open descriptors; they stay open in this process. Raises ClosedError."""
     for start in range(0, len(files), _FILES_A_MESSAGE):
         part = files[start : start + _FILES_A_MESSAGE]
         try:
@@ -76,7 +78,7 @@ def send_files(sock: socket.socket, files: Sequence[int]) -> None:
 
 
 def receive_files(sock: socket.socket, count: int) -> list[int]:
-    """Receive `count` descriptors. Raises ClosedError, WireError."""
+    """Receive `count` descriptors and return them. Raises ClosedError, WireError."""
     files: list[int] = []
     try:
         while len(files) < count:
@@ -96,15 +98,16 @@ def receive_files(sock: socket.socket, count: int) -> list[int]:
 
 
 def ask_for_senders(sock: socket.socket) -> None:
-    """Have the kernel report the sender of all data that arrives over a socket from now on: see
-    `sender`."""
+    """Have the kernel report the sending process of all data that arrives over a socket from now
+    on, for `sender`."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
 
 
 def sender(sock: socket.socket, within_s: float) -> int:
-    """Wait for a byte without reading it; return the process that sent it, 0 if that is unknown.
+    """Wait for a byte without consuming it; return the process id of its sender, 0 if the kernel
+    does not report it.
 
-    The number is the one by which this process knows the sender, whichever namespace that is in.
+    The id is that in the PID namespace of this process, whichever namespace the sender is in.
     Raises ClosedError and TimeoutError.
     """
     sock.settimeout(within_s)
@@ -141,7 +144,8 @@ def _exactly(sock: socket.socket, count: int, deadline: float | None) -> bytes:
 
 
 def _left_s(deadline: float) -> float:
-    """Return the seconds until a time of the monotonic clock. Raises TimeoutError after it."""
+    """Return the seconds until a deadline of the monotonic clock. Raises TimeoutError if it has
+    passed."""
     left = deadline - time.monotonic()
     if left <= 0:
         raise TimeoutError

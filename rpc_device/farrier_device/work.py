@@ -1,4 +1,4 @@
-"""The work of an agent on a lease: check the manifest, fetch the blobs, measure."""
+"""The agent's work on a leased batch: check the manifest, fetch the blobs, measure."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from farrier_device.session import Backoff, Session
 
 
 class Held:
-    """A lease in hand. `cancelled` ends its transfers and its measurement: it was revoked, or its
-    time is over."""
+    """A lease that the agent holds. Setting `cancelled` ends its transfers and its measurement,
+    because the lease was revoked or its time is up."""
 
     def __init__(self, batch: device_pb2.Batch) -> None:
         self.batch = batch
@@ -36,7 +36,7 @@ class Held:
         self._deadline = time.monotonic() + batch.deadline_ms / 1000 if batch.deadline_ms else None
 
     def revoke(self) -> None:
-        """Note that the lease was lost: its result will not be reported."""
+        """Mark the lease as lost, so that its result will not be reported."""
         self.revoked = True
         self._cancel()
 
@@ -45,7 +45,7 @@ class Held:
             self._cancel()
 
     def fetching(self, stop: Callable[[], object]) -> None:
-        """Note the function that cancels the transfer that begins."""
+        """Register the function that cancels the transfer that is about to start."""
         self._stop_transfer = stop
         if self.cancelled.is_set():  # It was cancelled before there was a transfer to stop.
             stop()
@@ -56,7 +56,7 @@ class Held:
 
 
 class BatchWorker:
-    """Measures batches: it has a runner, and the store for their blobs."""
+    """The worker that measures batches, with a runner and the store for their blobs."""
 
     def __init__(
         self,
@@ -75,10 +75,10 @@ class BatchWorker:
         self._draining = draining
 
     def measure(self, held: Held) -> MeasureResult:
-        """Return the result of a batch. Problems with the manifest, blobs or disk are a fault in
-        it, with the blame.
+        """Return the result of a batch. A problem with the manifest, the blobs or the disk is a
+        fault in the result, with the blame for it.
 
-        Raises the errors that end an agent.
+        Raises only errors that end the agent.
         """
         manifest = held.batch.manifest
         if not self._identity.verifies(held.batch):
@@ -109,7 +109,8 @@ class BatchWorker:
         return dataclasses.replace(result, transfer_s=transfer_s)
 
     def _fetch(self, request: MeasureRequest, held: Held) -> MeasureResult | None:
-        """Fetch the missing blobs; return the fault if that fails, else None."""
+        """Fetch the missing blobs of a request; return a result with a fault if that fails,
+        otherwise None."""
         backoff = Backoff(0.2, 5.0)
         unreachable = False
         # A blob that arrived with wrong bytes: the remains of an earlier transfer may be to blame.

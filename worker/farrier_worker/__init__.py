@@ -1,1 +1,1 @@
-"""The worker: leases jobs and runs each in a disposable process of its own."""
+"""The worker package: it leases jobs and runs each in a disposable process."""

@@ -1,4 +1,5 @@
-"""One attempt at a job: a process in a group of its own, watched from outside."""
+"""An attempt at a job: a process in its own process group, which the supervisor watches from
+outside."""
 
 from __future__ import annotations
 
@@ -27,13 +28,14 @@ _TAIL_BYTES = 2000  # The number of bytes of standard error that are kept for th
 
 
 class Attempt:
-    """An attempt, whose process starts at once with a channel to the farm. The process's standard
-    error is passed on, and its temporary files are removed however it ends. Raises OSError if it
-    cannot start."""
+    """An attempt at a job, whose process starts at once with a channel to the farm. The process's
+    standard error is passed on, and its temporary files are removed however the process ends.
+    Raises OSError if the process cannot start."""
 
     def __init__(self, farm: Farm, lease: Lease, command: Sequence[str]) -> None:
-        """Start the process. `command` gets the descriptor of its channel appended, then the job's
-        id and the number of the attempt, for people who list processes."""
+        """Start the process. The arguments appended to `command` are the descriptor of its
+        channel, then the job's id and the number of the attempt, which only serve people who
+        list processes."""
         self.lease = lease
         self.clock = JobClock()
         # The error because of which another attempt would fail as well.
@@ -74,24 +76,24 @@ class Attempt:
 
     @property
     def crashed(self) -> bool:
-        """Return whether the process is to blame for its end. Valid once `ended`."""
+        """Return whether the process itself caused its end. Valid once `ended` returns True."""
         return self._is_to_blame or not self._stopping
 
     @property
     def reason(self) -> str:
-        """Return the reason for the end of the attempt. Valid once `ended`."""
+        """Return the reason for the end of the attempt. Valid once `ended` returns True."""
         return self._stopping or _describe(self._process.end(), self._tail)
 
     def stop(self, reason: str, *, after_s: float = 0.0) -> None:
-        """Request that the process ends in `after_s` seconds; `press` enforces it. The first reason
-        is kept, and the earliest time counts."""
+        """Request that the process ends in `after_s` seconds; `press` enforces the request. Of
+        several requests, the first reason is kept, and the earliest time counts."""
         at = time.monotonic() + after_s
         self._stopping = self._stopping or reason
         self._term_at = at if self._term_at is None else min(at, self._term_at)
 
     def press(self, grace_s: float) -> None:
-        """Send SIGTERM to the process group when its time has come, and SIGKILL after the grace
-        period."""
+        """Send SIGTERM to the process group when the requested time has come, and SIGKILL after a
+        further `grace_s` seconds."""
         now = time.monotonic()
         if self._process.is_reaped or self._term_at is None or now < self._term_at:
             return
@@ -104,7 +106,7 @@ class Attempt:
     def abort(
         self, reason: str, *, crashed: bool = False, failure: FarrierError | None = None
     ) -> None:
-        """End the whole process group at once, even if a stop was requested before. The first
+        """Kill the whole process group at once, even if a stop was requested before. The first
         reason is kept. Safe to call from any thread."""
         with self._ending:
             if not self._stopping:
@@ -112,9 +114,9 @@ class Attempt:
         self._process.send(signal.SIGKILL)
 
     def check(self) -> None:
-        """End the attempt if the job exceeds a limit: of total time, of a step's time, or of
-        memory. Safe to call from another thread than the other methods. Raises OSError if the
-        memory of the processes cannot be read."""
+        """End the attempt if the job exceeds a limit on its total time, on a step's time, or on
+        memory. This method may run in another thread than the other methods. Raises OSError if the
+        memory use of the processes cannot be read."""
         if self._process.is_reaped or self.failure is not None:
             return
         used, silent_s = self.clock.used, self._channel.silent_s()
@@ -133,8 +135,8 @@ class Attempt:
                 self._fail(out_of_memory(most), f": it held {held}")
 
     def ended(self) -> bool:
-        """Return whether the process is gone, with the rest of its group, and all its messages have
-        been handled."""
+        """Return whether the process and the rest of its group have ended, and all its messages
+        have been handled."""
         if not self._process.is_reaped:
             self._read()
             if self._process.wait(0) is None:
@@ -143,7 +145,8 @@ class Attempt:
         return self._channel.is_done
 
     def kill(self) -> None:
-        """Kill the whole group now. The zombie of its leader keeps the number from being reused."""
+        """Kill the whole process group now. The group's leader is not reaped yet, so that its
+        process id is not reused."""
         if not self._process.is_reaped:
             with self._ending:
                 self._process.end()
@@ -186,7 +189,7 @@ def _silent(settings: Settings, step: str) -> TimeLimitError:
 
 
 def _describe(code: int, tail: bytes) -> str:
-    """Return a sentence about a process's exit code, with the end of its standard error."""
+    """Return a sentence on the exit code of a process, with the end of its standard error."""
     if code < 0:
         end = f"killed by {signal.Signals(-code).name}"
     else:

@@ -1,13 +1,15 @@
-"""The compiling process of a builder: modules of kernels of one job, one after the other, until the
-builder ends it. `python -m farrier_worker.build`.
+"""The compiling process of a builder, which compiles kernel modules of one job, one after another,
+until the builder ends it. `python -m farrier_worker.build`.
 
-What it compiles was made of a stranger's model, so it has the walls and limits of a job's process,
-and speaks with the builder alone. It begins as `sandboxed_entry.py` says; then
+The modules were generated from a stranger's model, so the process has the sandbox and limits of a
+job's process, and communicates with the builder only. Its start is described in
+`sandboxed_entry.py`; then
 
     builder → process   {"build": <message>}
     process → builder   {"built": <answer>}
 
-Message and answer are texts of `farrier.compile_pool.helper`."""
+Message and answer are texts defined in `farrier.compile_pool.helper`.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from farrier_worker.sandboxed_entry import enclosed
 
 
 def main(argv: Sequence[str]) -> int:
-    """`argv`: the descriptor of the socket."""
+    """Run the process. `argv` contains the descriptor of the socket."""
     with enclosed(argv) as (sock, level):
         from farrier.compile_pool.helper import build
 

@@ -1,4 +1,4 @@
-"""The builder's side of its compiling processes: each is started, sent modules, and kept for
+"""The builder's side of its compiling processes: start them, send them modules, and keep them for
 further modules of the same job."""
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class BuildProcess(SandboxedProcess):
         super().__init__("build", settings, command)
 
     def build(self, message: str) -> str:
-        """Return the answer to a message. Raises ProcessEndedError, after which the process must
+        """Return the answer to a message. Raises ProcessEndedError, after which this object must
         not be used again."""
         self.used = time.monotonic()
         try:
@@ -44,19 +44,19 @@ class BuildProcess(SandboxedProcess):
 
 
 class ProcessPool(Closing):
-    """The free compiling processes of a builder, each kept for the job whose modules it compiles.
+    """The idle compiling processes of a builder, each kept for the job whose modules it compiles.
     Safe to share between threads."""
 
     def __init__(self, most: int, start: Callable[[str], BuildProcess]) -> None:
-        """Keep up to `most` free processes; `start` starts a process for a job."""
+        """Create a pool of up to `most` idle processes; `start` starts a process for a job."""
         self._most = most
         self._start = start
         self._free: list[BuildProcess] = []  # Ordered by last use, the latest at the end.
         self._lock = threading.Lock()
 
     def take(self, job: str) -> BuildProcess:
-        """Return a process for a module of a job: a free one of this job, or a new one. Raises
-        OSError if no process can be started."""
+        """Return a process for a module of a job: an idle process of this job, or a new process.
+        Raises OSError if no process can be started."""
         with self._lock:
             process = next((free for free in reversed(self._free) if free.job == job), None)
             if process is not None:
@@ -68,7 +68,8 @@ class ProcessPool(Closing):
         return self._start(job)
 
     def put(self, process: BuildProcess) -> None:
-        """Keep a process that has answered, and close the least recently used one beyond `most`."""
+        """Return an idle process to the pool, and close the least recently used processes beyond
+        `most`."""
         with self._lock:
             self._free.append(process)
             surplus = [] if len(self._free) <= self._most else [self._free.pop(0)]

@@ -1,9 +1,10 @@
-"""The role that compiles kernel modules for jobs: it leases builds, has sandboxed processes compile
-them, and stores the answers.
+"""The role that compiles kernel modules for jobs: it leases builds (modules to compile), has
+sandboxed processes compile them, and stores the answers.
 
-Each build slot has a thread that leases and waits; one loop reports the role alive and renews all
-leases. A process that crashes or hangs fails its own build only. If something else kills a process,
-its build goes back to the queue and is compiled again."""
+Each build slot has a thread that leases builds and waits for their answers; one loop renews the
+builder's sign of life and all leases. A process that crashes or hangs fails its own build only. If
+something else kills a process, its build returns to the queue and is compiled again.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 
 class Builder:
-    """A builder that runs `at_once` builds in parallel, each in a process with `command`."""
+    """A builder that runs `at_once` builds in parallel, each in a process started by `command`."""
 
     def __init__(
         self,
@@ -50,7 +51,7 @@ class Builder:
         name: str | None = None,
         alive: Callable[[], None] = lambda: None,
     ) -> None:
-        """Create a builder; it calls `alive` in each round of its loop."""
+        """Create a builder; it calls `alive` in each iteration of its loop."""
         self.name = name or f"{socket.gethostname()}-{os.getpid()}"
         self._farm = farm
         self._at_once = at_once
@@ -68,7 +69,7 @@ class Builder:
         self._fails_until = 0.0
 
     def run(self) -> None:
-        """Build until `drain` was called and no build is left."""
+        """Compile builds until `drain` has been called and no build is left."""
         done = threading.Event()
         threads = [
             threading.Thread(target=self._work, name=f"build-{number}")
@@ -99,8 +100,8 @@ class Builder:
                 self._farm.builds.leave(self.name, self._at_once)
 
     def drain(self) -> None:
-        """Lease no more. Builds in progress get `drain_s` to end, and no time at all after the
-        second call. Safe to call from a signal handler."""
+        """Stop leasing builds. Builds in progress get `drain_s` seconds to end, and no time at all
+        after a second call. Safe to call from a signal handler."""
         now = time.monotonic()
         drain_s = self._farm.settings.drain_s
         self._drain_by = now + drain_s if self._drain_by is None else now
@@ -125,7 +126,7 @@ class Builder:
                 self._stop(build, "its build is another's by now, or nobody's")
 
     def _work(self) -> None:
-        """Lease and compile builds one after the other; each thread runs this."""
+        """Lease and compile builds one after another; each thread runs this method."""
         while self._drain_by is None:
             try:
                 build = self._farm.builds.take(self.name, _TAKE_S)
@@ -143,7 +144,7 @@ class Builder:
             time.sleep(_TICK_S)
 
     def _do(self, build: Build) -> None:
-        """Compile a build. Raises StaleLeaseError if its lease was lost."""
+        """Compile a build and store its answer. Raises StaleLeaseError if its lease was lost."""
         builds = self._farm.builds
         with self._holding(build):
             try:
@@ -178,7 +179,7 @@ class Builder:
 
     @contextlib.contextmanager
     def _holding(self, build: Build) -> Iterator[None]:
-        """Return a context in which the lease of a build is renewed."""
+        """Return a context in which the lease of a build is kept renewed."""
         with self._lock:
             self._busy[build] = None
         try:
@@ -215,10 +216,12 @@ class Builder:
 
 
 def run(settings: Settings, *, command: Sequence[str] = BUILD_COMMAND) -> int:
-    """Build until SIGTERM or SIGINT, then drain: builds in progress get `drain_s` to end, and are
-    handed back after that; a second signal hands them back at once. Returns the exit code.
+    """Run a builder until SIGTERM or SIGINT, then drain: builds in progress get `drain_s` seconds
+    to end, and then return to the queue; a second signal returns them at once. Returns the exit
+    code.
 
-    Raises ServiceError if Redis is out of reach at the start."""
+    Raises ServiceError if Redis cannot be reached at the start.
+    """
     at_once = settings.builds_at_once or len(os.sched_getaffinity(0))
     return run_role(
         "builder",

@@ -1,4 +1,4 @@
-"""The clock of the time that a job has used, over all attempts, kept by the supervisor."""
+"""The clock of the time that a job has used over all its attempts, kept by the supervisor."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _TUNING = ("schedule", "compare")
 
 
 class JobClock:
-    """The time that a job has used. It runs from the start of the attempt. Safe to share between
-    threads."""
+    """The time that a job has used. The clock runs from the start of the attempt. Safe to share
+    between threads."""
 
     def __init__(self) -> None:
         self._begin = time.monotonic()
@@ -24,12 +24,12 @@ class JobClock:
         self._lock = threading.Lock()
 
     def begin_from(self, before: TimeUsed) -> None:
-        """Add the time that earlier attempts have used."""
+        """Add `before`, the time that earlier attempts have used."""
         with self._lock:
             self._before = before
 
     def hear(self, event: progress.Event) -> None:
-        """Note the stage that the attempt has entered."""
+        """Update the job's present stage from an event that the attempt reports."""
         if isinstance(event, progress.StageStarted):
             with self._lock:
                 now = time.monotonic()
@@ -38,8 +38,8 @@ class JobClock:
 
     @property
     def used(self) -> TimeUsed | None:
-        """Return the time used by all attempts until now; None before that of earlier ones is
-        set."""
+        """Return the time used by all attempts until now; None before `begin_from` has set that of
+        earlier attempts."""
         with self._lock:
             if self._before is None:
                 return None

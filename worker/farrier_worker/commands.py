@@ -1,4 +1,5 @@
-"""The verbs that this package adds to the `farrier` command: `worker`, `builder` and `trainer`."""
+"""The subcommands that this package adds to the command `farrier`: `worker`, `builder` and
+`trainer`."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ def builder(
         typer.Option("--builds", min=1, help="Compile so many modules at once [one a core]."),
     ] = None,
 ) -> None:
-    """Compile kernels for the jobs of the farm's workers. It needs only Redis."""
+    """Compile kernels for the jobs of the farm's workers. A builder only needs Redis."""
     import dataclasses
 
     from farrier_device import logs
@@ -51,7 +52,7 @@ def trainer(
         bool, typer.Option("--once", help="Train now, say what came of it, and end.")
     ] = False,
 ) -> None:
-    """Train the farm's cost model now and then, on the records of all jobs."""
+    """Train the farm's cost model from time to time, on the records of all jobs."""
     from farrier_device import logs
     from farrier_farm.settings import Settings
     from farrier_worker.trainer import run, run_once

@@ -1,8 +1,9 @@
-"""The sandbox of a job's process: a minimal environment, and access to few files.
+"""The sandbox of a job's process: a minimal environment, and access to only a few files.
 
-The process parses untrusted models, so nothing of the farm is in its reach: no token, no secret, no
-Redis, no file of another job. It may read the Python installation, the system's libraries and the
-files of the model, and write to one folder for temporary files."""
+The process parses untrusted models, so it can reach none of the farm's tokens and secrets, its
+Redis, or files of other jobs. The process may read the Python installation, the system's libraries
+and the files of the model, and write to one folder for temporary files.
+"""
 
 from __future__ import annotations
 
@@ -46,8 +47,8 @@ _log = logging.getLogger(__name__)
 
 
 def environment(scratch: Path, ours: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a job's process. `scratch` is its folder for temporary files,
-    `ours` the environment of its supervisor."""
+    """Return the environment variables of a job's process. `scratch` is its folder for temporary
+    files, `ours` are the variables of its supervisor."""
     variables = {name: ours[name] for name in _HANDED_ON if name in ours}
     for name in _PATHS:
         if ours.get(name):
@@ -57,8 +58,8 @@ def environment(scratch: Path, ours: Mapping[str, str]) -> dict[str, str]:
 
 
 def enter(model: Iterable[Path], scratch: Path, secrets: Iterable[Path]) -> str:
-    """Enclose the calling process, which must have only one thread, and all processes that it
-    starts, for good. Return the level reached, one of `LEVELS`.
+    """Permanently enclose the calling process, which must have only one thread, and all processes
+    that it starts. Return the level reached, one of `LEVELS`.
 
     The process can read the files of the `model` and of the compiler's installation, but nothing at
     or below the paths of `secrets`; it can write below `scratch` only.

@@ -1,4 +1,4 @@
-"""Retries of writes to a disk that is full."""
+"""The retries of writes to a full disk."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def once_there_is_room(
     listener: progress.Listener,
     over: threading.Event | None = None,
 ) -> T:
-    """Return the result of `store`, which is called until it finds room, for `wait_s` seconds at
-    most. The first failure is reported as a warning. Raises StorageError after that time, or when
-    `over` is set."""
+    """Call `store` until it no longer fails for lack of disk space, and return its result. The
+    first failure is reported as a warning to the `listener`. Raises StorageError after `wait_s`
+    seconds, or when `over` is set."""
     over = over or threading.Event()
     deadline = time.monotonic() + wait_s
     warned = False

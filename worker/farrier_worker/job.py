@@ -1,8 +1,9 @@
-"""The job process: one attempt at one job, then it ends. `python -m farrier_worker.job`.
+"""The job process, which makes one attempt at one job, then ends. `python -m farrier_worker.job`.
 
-Models are parsed in this process only. It has limits, cannot reach anything else of the farm
-(`confinement.py`), and may crash: the supervisor notices. It reports through its channel, and the
-supervisor records the reports."""
+Only this process parses models. It has resource limits, cannot reach any other part of the farm
+(`confinement.py`), and may crash, which the supervisor detects. It reports over its channel, and
+the supervisor records the reports.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +21,15 @@ from farrier_worker.work import WORK
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the job. `argv` begins with the descriptor of the channel; the rest is for people who
-    list processes."""
+    """Run the job and return the exit code. `argv` starts with the descriptor of the channel; its
+    other elements only serve people who list processes."""
     line = enclosed(argv)
     run(line)
     return 0
 
 
 def enclosed(argv: Sequence[str]) -> JobChannelClient:
-    """Put this process under its limits and into its sandbox, and return the channel."""
+    """Apply the limits and the sandbox to this process, and return its channel."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     line = JobChannelClient(socket.socket(fileno=int(argv[0])))
     order = line.order
@@ -41,8 +42,8 @@ def enclosed(argv: Sequence[str]) -> JobChannelClient:
 
 
 def run(line: JobChannelClient) -> None:
-    """Do the work of the job's kind, and report its end. A FarrierError fails the job; any other
-    exception is a crash."""
+    """Do the work for the job's kind, and report the end of the job over the channel `line`. A
+    FarrierError fails the job; any other exception counts as a crash."""
     order = line.order
     try:
         WORK[order["kind"]](line)

@@ -1,7 +1,7 @@
 """The job's end of its channel to the supervisor: the only way from a job's process to the farm.
 
-Frames are those of `farrier_device.wire`. The supervisor begins; files that are sent along with a
-frame are in brackets.
+Frames have the format of `farrier_device.wire`. The supervisor sends the first frame. Brackets
+enclose files that are sent along with a frame.
 
     supervisor → job   {"kind": …, "name": …, "message": <path>, "data": {<location>: <path>},
                         "scratch": <path>, "secrets": [<path>…], "memory_bytes": n,
@@ -26,14 +26,17 @@ frame are in brackets.
                        {"ask": n, "finish": true}               → {"answer": n}
                        {"ask": n, "fail": <problem>}            → {"answer": n}
 
-A job whose artifact is to be available at once adds versions of it, and finishes without another.
-Only a compilation may add and find records, define their tasks, measure, have builders compile, and
-have the farm sign the files of its artifact. Several questions may be open at once. A message to
-builders and its answer are texts of `farrier.compile_pool.helper`; the answer has neither `built`
-nor `crashed` if no builder took it.
+A job whose artifact is to be available before the job ends adds versions of it, and finishes
+without sending another. Only a compilation may add and find records, define their tasks, measure,
+have builders compile, and have the farm sign the files of its artifact. Several questions may be
+pending at once. A message to builders and its answer are texts defined in
+`farrier.compile_pool.helper`; the answer has neither `built` nor `crashed` if no builder accepted
+the message.
 
-Lines come in several parts; an empty part is the last. In place of an answer there may be
-{"answer": n, "error": <problem>}. A problem is {"code", "detail", "hint"}, of a FarrierError."""
+The answer with record lines is split over several frames; a frame without lines is the last. An
+answer may instead be {"answer": n, "error": <problem>}. A problem contains {"code", "detail",
+"hint"} of a FarrierError.
+"""
 
 from __future__ import annotations
 
@@ -56,8 +59,9 @@ _GLANCE_S = 0.5  # The interval at which a waiting thread checks whether its que
 
 
 class JobChannelClient:
-    """The job's end of the channel. Safe to share between threads. Every question raises the
-    FarrierError of its answer, and ServiceError if the supervisor is gone."""
+    """The job's end of the channel, safe to share between threads. Every method that asks a
+    question raises the FarrierError that the answer contains, and ServiceError if the supervisor
+    has ended."""
 
     def __init__(self, sock: socket.socket) -> None:
         """Read the supervisor's first frame. Raises ClosedError."""
@@ -70,7 +74,7 @@ class JobChannelClient:
 
     def ready(self, level: str) -> None:
         """Report the sandbox level that was reached, and start the thread that receives answers.
-        The thread is enclosed like the calling thread."""
+        That thread is in the same sandbox as the calling thread."""
         threading.Thread(target=self._listen, name="line", daemon=True).start()
         self._send({"ready": level})
 
@@ -84,7 +88,8 @@ class JobChannelClient:
         files: Sequence[int] = (),
         cancelled: threading.Event | None = None,
     ) -> Answer:
-        """Return the answer to a question. If a measurement is cancelled, its answer comes soon."""
+        """Return the answer to a question. Once `cancelled` is set, a measurement ends and its
+        answer arrives soon."""
         return next(self.parts(question, files, cancelled))
 
     def parts(
@@ -93,7 +98,8 @@ class JobChannelClient:
         files: Sequence[int] = (),
         cancelled: threading.Event | None = None,
     ) -> Iterator[Answer]:
-        """Yield the answers to a question that has several; the reader recognises the last."""
+        """Yield the answers to a question that has several; the caller stops reading at the
+        last."""
         number, answers = next(self._numbers), queue.SimpleQueue[Answer | None]()
         self._waiting[number] = answers
         try:
@@ -116,7 +122,7 @@ class JobChannelClient:
         answers: queue.SimpleQueue[Answer | None],
         cancelled: threading.Event | None,
     ) -> Answer | None:
-        """Return the next answer to a question, or None if the supervisor is gone."""
+        """Return the next answer to a question, or None if the supervisor has ended."""
         while cancelled is not None:
             with contextlib.suppress(queue.Empty):
                 return answers.get(timeout=_GLANCE_S)
@@ -126,12 +132,12 @@ class JobChannelClient:
         return answers.get()
 
     def sign(self, files: Mapping[str, str]) -> Signature:
-        """Return the farm's signature of an artifact's files, which are given by sha256. Raises
+        """Return the farm's signature of an artifact's files, from their sha256 digests. Raises
         StorageError."""
         return Signature.of_json(self.ask({"sign": dict(files)})["signature"].encode())
 
     def finish(self, artifact: int, report: dict[str, Any]) -> None:
-        """End the job with the artifact in an open file. Raises StorageError."""
+        """End the job successfully, with the artifact in an open file. Raises StorageError."""
         self.ask({"finish": report}, [artifact])
 
     def add_version(self, artifact: int, report: dict[str, Any]) -> None:
@@ -139,11 +145,11 @@ class JobChannelClient:
         self.ask({"version": report}, [artifact])
 
     def finish_as_it_is(self) -> None:
-        """End a job whose artifact has versions already. Raises StorageError."""
+        """End a job successfully whose artifact has been sent as versions. Raises StorageError."""
         self.ask({"finish": True})
 
     def fail(self, error: FarrierError) -> None:
-        """End the job with an error."""
+        """End the job as failed, with an error."""
         self.ask({"fail": problem_of(error)})
 
     def _send(self, message: dict[str, Any], files: Sequence[int] = ()) -> None:

@@ -1,8 +1,9 @@
 """The supervisor's end of a job's channel, which serves the questions of one attempt's process.
 
-The process parses untrusted models, so each frame is treated as an attack: it is bounded and
-checked, and a malformed one ends the attempt. Requests are served under the attempt's lease. Files
-arrive as open descriptors, so the process can send only files that it can read."""
+The process parses untrusted models, so each frame is treated as a possible attack: its size and
+content are checked, and a malformed frame ends the attempt. Requests are served under the attempt's
+lease. Files arrive as open descriptors, so the process can send only files that it can read.
+"""
 
 from __future__ import annotations
 
@@ -64,18 +65,18 @@ _log = logging.getLogger(__name__)
 
 
 class MalformedError(Exception):
-    """A frame that no honest job sends."""
+    """A frame that a correct job process never sends."""
 
 
 class Abort(Protocol):
-    """The function that ends the attempt at once; the first reason is kept."""
+    """A function that ends the attempt at once, with a reason; the first reason is kept."""
 
     def __call__(self, reason: str, *, crashed: bool = False) -> None: ...
 
 
 class JobChannelServer:
-    """The server of the process at the other end of `sock`, with a thread of its own that runs
-    until the process is gone."""
+    """The server for the process at the other end of `sock`, in a thread that runs until that
+    process has ended."""
 
     def __init__(
         self,
@@ -116,25 +117,25 @@ class JobChannelServer:
         return not self._thread.is_alive()
 
     def close(self) -> None:
-        """End, when the process is gone: its measurements are cancelled."""
+        """Cancel the measurements of the process, which has ended, and stop serving."""
         self._over.set()
         for called_off in list(self._called_off.values()):
             called_off.set()
 
     def silent_s(self) -> float:
-        """Return for how many seconds the process has been silent while no request of it was in
-        progress."""
+        """Return the seconds for which the process has sent nothing while none of its requests was
+        in progress."""
         with self._noticing:
             return 0.0 if self._served else time.monotonic() - self._heard_at
 
     @property
     def step(self) -> str:
-        """Return the present step of the process."""
+        """Return the present step of the process, such as parsing or tuning."""
         return self._steps.step
 
     def check_step(self) -> None:
-        """Raise TimeLimitError if the process has worked too long on its present step. An
-        inspection or listing has the limit of one step for all its work."""
+        """Raise TimeLimitError if the process has worked too long on its present step. For an
+        inspection or a listing, all work counts as one step."""
         kind, step, used = JobKind.of(self._lease.item), self._steps.step, self._clock.used
         limit = limit_of(step, kind, self._farm.settings, self._nbytes)
         seconds = self._steps.worked_s
@@ -153,7 +154,8 @@ class JobChannelServer:
 
     @contextlib.contextmanager
     def _troubles(self) -> Iterator[None]:
-        """Turn errors into the end of the attempt, and note whether the process is to blame."""
+        """Return a context in which an exception ends the attempt, and determines whether the
+        process is to blame."""
         try:
             yield
         except (MalformedError, wire.WireError, UnicodeError) as error:
@@ -185,7 +187,7 @@ class JobChannelServer:
 
     def _order(self) -> dict[str, Any]:
         """Return the first frame, which describes the work of the process. Raises FarrierError for
-        a job that cannot begin."""
+        a job that cannot start."""
         farm = self._farm
         job = self._job = farm.jobs.get(self._lease.item)
         self._clock.begin_from(job.used)
@@ -281,13 +283,13 @@ class JobChannelServer:
                 raise _malformed(message)
 
     def _say(self, event: progress.Event) -> None:
-        """Store an event. Events of batches that wait for a device are stored by the batches'
-        threads."""
+        """Store an event that the process reports. Events about batches that wait for a device are
+        stored by the threads of the batches instead."""
         with self._telling:
             self._farm.jobs.say(self._lease, next(self._numbers), event)
 
     def _begin_batch(self, number: int, text: str, sent: _Sent, runner: FarmRunner) -> None:
-        """Measure in a thread, because several batches may be in progress."""
+        """Start a thread that measures a batch, because several batches may be in progress."""
         self._batches = [batch for batch in self._batches if batch.is_alive()]
         try:
             if len(self._batches) >= _MOST_BATCHES:
@@ -316,7 +318,8 @@ class JobChannelServer:
         self._batches[-1].start()
 
     def _begin_build(self, number: int, message: str) -> None:
-        """Have a builder compile, in a thread, because many builds are in progress."""
+        """Start a thread that has a builder compile a module, because many builds may be in
+        progress."""
         self._builds = [build for build in self._builds if build.is_alive()]
         if len(self._builds) >= _MOST_BUILDS:
             raise MalformedError(f"more than {_MOST_BUILDS} builds at once")
@@ -337,7 +340,7 @@ class JobChannelServer:
         self._builds[-1].start()
 
     def _succeed(self, report: dict[str, Any], artifact: int) -> None:
-        """End the job, once its artifact and its records are in the blob store."""
+        """End the job as successful, once its artifact and its records are in the blob store."""
         most = self._job.kind.most_bytes
         if most and os.fstat(artifact).st_size > most:
             raise MalformedError(f"{self._job.kind.items} of more than {most} bytes")
@@ -345,7 +348,7 @@ class JobChannelServer:
         self._farm.jobs.succeed(self._lease, digest, report, self._farm.blobs.size(digest))
 
     def _add_version(self, report: dict[str, Any], artifact: int) -> None:
-        """Add the next version of the job's artifact, once that is in the blob store."""
+        """Add the next version of the job's artifact, once the artifact is in the blob store."""
         if len(self._farm.jobs.get(self._lease.item).versions) >= _MOST_VERSIONS:
             raise MalformedError(f"more than {_MOST_VERSIONS} versions of an artifact")
         _parsed(lambda: times_of(report))
@@ -356,7 +359,8 @@ class JobChannelServer:
             self._farm.jobs.add_version(self._lease, number, digest, report, size)
 
     def _succeed_as_it_is(self) -> None:
-        """End a job whose artifact has versions, once its records are in the blob store."""
+        """End a job as successful whose artifact has versions, once its records are in the blob
+        store."""
         if not self._farm.jobs.get(self._lease.item).versions:
             raise MalformedError("an end without an artifact")
         self._once_there_is_room(self._farm.records_of(self._job).archives.write)
@@ -364,12 +368,12 @@ class JobChannelServer:
 
     def _signed(self, files: dict[str, Any]) -> dict[str, Any]:
         """Return the farm's signature of the files of an artifact that this job is about to send.
-        It states that a job of this farm made the artifact."""
+        The signature certifies that a job of this farm produced the artifact."""
         key = self._farm.keys.current()
         return {"signature": _parsed(lambda: key.sign(files)).to_json()}
 
     def _stored(self, artifact: int) -> str:
-        """Return the artifact's name in the blob store, once the artifact and the job's records are
+        """Store the artifact and the job's records in the blob store; return the artifact's name
         there."""
         blobs = self._farm.blobs
 
@@ -386,8 +390,8 @@ class JobChannelServer:
         return once_there_is_room(store, wait_s, self._say, self._over)
 
     def _fail(self, error: FarrierError) -> None:
-        """End the job with an error. If the error is a missing device for which the job waits, end
-        only the attempt."""
+        """End the job as failed. If the error is that no device is available, and the job waits for
+        one, end only the attempt."""
         jobs = self._farm.jobs
         if isinstance(error, DeviceAwayError):
             self._away = error
@@ -399,7 +403,7 @@ class JobChannelServer:
             jobs.fail(self._lease, error)
 
     def _answer(self, number: int, act: Callable[[], dict[str, Any] | None]) -> None:
-        """Send the result of `act` as the answer, or the error that it raises."""
+        """Call `act` and send its result as the answer, or the error that it raises."""
         try:
             with self._busy():
                 answer = act() or {}
@@ -413,7 +417,8 @@ class JobChannelServer:
             wire.send(self._sock, {"answer": number, **answer})
 
     def _send_lines(self, number: int, find: Callable[[], Any]) -> None:
-        """Send records part by part, and an empty part at the end."""
+        """Send the record lines that `find` returns, split over several frames; an empty frame
+        marks the end."""
         records: list[Iterator[TuningRecord]] = []
         more = True
 
@@ -430,7 +435,7 @@ class JobChannelServer:
 
     @contextlib.contextmanager
     def _busy(self) -> Iterator[None]:
-        """Return a context in which the process may be silent, because a request of it is in
+        """Return a context in which the process may be silent because one of its requests is in
         progress."""
         with self._noticing:
             self._served += 1
@@ -444,7 +449,7 @@ class JobChannelServer:
 
 
 class _Sent(Closing):
-    """Files that the process sent, by name. Only regular files are accepted, so that no read
+    """The files that the process sent, by name. Only regular files are accepted, so that no read
     blocks."""
 
     def __init__(self, sock: socket.socket, names: Sequence[str]) -> None:
@@ -456,12 +461,13 @@ class _Sent(Closing):
             raise MalformedError("a descriptor of what is not a regular file")
 
     def path(self, sha256: str) -> Path:
-        """Return the path at which this process finds the file, for `BlobSource`. Raises
+        """Return a path at which this process can open the file, as `BlobSource` requires. Raises
         LookupError."""
         return Path(f"/proc/self/fd/{self._files[sha256]}")
 
     def check_room(self, check: Callable[[int], None]) -> None:
-        """Call `check` with the total size of the files, to see whether there is room."""
+        """Call `check` with the total size of the files in bytes; it raises an error if they do not
+        fit on the disk."""
         check(sum(os.fstat(file).st_size for file in self.files))
 
     def close(self) -> None:
@@ -489,8 +495,8 @@ def _record(line: str) -> TuningRecord:
 
 
 def _definition(line: str) -> TaskDefinition:
-    """Parse a definition's line; its program is parsed only by training processes, which have
-    limits."""
+    """Parse the JSON line of a task definition. The program in the definition is parsed only by
+    training processes, which have resource limits."""
     return _parsed(lambda: TaskDefinition.from_line(line))
 
 
@@ -508,7 +514,7 @@ def _malformed(message: dict[str, Any]) -> MalformedError:
 
 
 def _with_way_on(error: StorageError, trials: int | None) -> StorageError:
-    """Return the error with a hint about the work that is kept of a job that could not store its
+    """Return the error with a hint on which work is kept of a job that could not store its
     artifact."""
     if not trials:
         return error

@@ -1,8 +1,9 @@
-"""The memory limit of a job, and the memory that its processes hold.
+"""The memory limit of a job, and the measured memory use of its processes.
 
-The measure is resident memory that no file backs. Pages of files that are mapped for reading, such
-as models, do not count, because the kernel can drop them. A page that several processes share
-counts once."""
+Memory use is the resident memory without file-backed pages. Pages of files that are mapped for
+reading, such as models, do not count, because the kernel can drop them. A page that several
+processes share counts once.
+"""
 
 from __future__ import annotations
 
@@ -24,24 +25,25 @@ _SHARE = re.compile(r"^(?:Pss_Anon|Pss_Shmem|SwapPss):\s+(\d+) kB$", re.MULTILIN
 
 
 def limit_this_process(memory_bytes: int) -> None:
-    """Bound the memory that this process, and each that it starts, may allocate; an allocation
-    beyond it raises MemoryError. 0 sets no bound."""
+    """Limit the memory that this process, and each process that it starts, may allocate; an
+    allocation beyond the limit raises MemoryError. 0 means no limit."""
     if memory_bytes:
         most = int(_ASKED * memory_bytes)
         resource.setrlimit(resource.RLIMIT_DATA, (most, most))
 
 
 def held_bytes(group: int, enough: int = 0) -> int:
-    """Return the bytes that the processes of a group hold together, including swapped ones. Up to
-    `enough` bytes, shared pages count in each process, which is cheaper to compute. Returns 0 if
-    the system has no /proc; raises OSError if it cannot be read."""
+    """Return the memory use in bytes of all processes of a group, including swapped memory. As long
+    as the total is at most `enough` bytes, shared pages are counted in each process, which is
+    cheaper to compute. Returns 0 if the system has no /proc; raises OSError if /proc cannot be
+    read."""
     members = list(_members(group))
     most = sum(map(_resident, members))
     return most if most <= enough else sum(map(_share, members))
 
 
 def out_of_memory(memory_bytes: int) -> StorageError:
-    """Return the error of a job that needs more memory than its limit."""
+    """Return the error for a job that needs more memory than its limit."""
     return StorageError(
         f"the compilation needs more than {memory_bytes} bytes of memory",
         hint="raise FARRIER_JOB_MEMORY_BYTES, or fix the model's dynamic shapes at smaller sizes",
@@ -62,19 +64,20 @@ def _members(group: int) -> Iterator[int]:
 
 
 def _resident(pid: int) -> int:
-    """Return the bytes that a process holds, including those it shares."""
+    """Return the memory use of a process in bytes, with shared pages counted in full."""
     return _sum(_RESIDENT, _read(pid, "status"))
 
 
 def _share(pid: int) -> int:
-    """Return the bytes that a process holds, with its share of shared pages. An old kernel does not
-    report shares; then all pages count."""
+    """Return the memory use of a process in bytes, with each shared page divided among the
+    processes that share it. An old kernel does not report such shares; then shared pages count in
+    full."""
     text = _read(pid, "smaps_rollup")
     return _sum(_SHARE, text) if "Pss_Anon:" in text else _resident(pid)
 
 
 def _read(pid: int, name: str) -> str:
-    """Return the content of one of the kernel's files on a process; "" if the process has ended."""
+    """Return the content of the file `name` in /proc for a process; "" if the process has ended."""
     try:
         return Path(f"/proc/{pid}/{name}").read_text()
     except (FileNotFoundError, ProcessLookupError):

@@ -1,5 +1,5 @@
-"""The orders of jobs: the work of a job's process, and the requests that it may make, by the job's
-kind."""
+"""The orders of jobs: the work for a job's process, and the requests that the process may make, by
+the kind of the job."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ class Tuning:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Order:
-    """The order of a job: `work` is added to the first frame of the channel. Without `tuning` the
-    process may report its progress and its end, and request nothing."""
+    """The order of a job: `work` is added to the first frame of the job's channel. If `tuning` is
+    None, the process may only report its progress and its end."""
 
     work: Mapping[str, Any]
     tuning: Tuning | None = None
 
 
 def order_of(farm: Farm, job: Job, lease: Lease, listener: Listener) -> Order:
-    """Return the order of a job. Raises FarrierError for a job that cannot begin."""
+    """Return the order of a job. Raises FarrierError for a job that cannot start."""
     return _ORDERS[job.kind](farm, job, lease, listener)
 
 
@@ -64,9 +64,9 @@ def _compile(farm: Farm, job: Job, lease: Lease, listener: Listener) -> Order:
 
 
 def _cost_model(farm: Farm, job: Job) -> dict[str, Any]:
-    """Return the name and path of the cost model that tuning begins with. Empty if the process
-    takes the built-in one: if no version is in use, or after a crash, which a version may have
-    caused."""
+    """Return the name and the path of the cost model with which tuning starts. The result is empty
+    if the process should use the built-in model: if no trained version is in use, or after a crash,
+    which a trained version may have caused."""
     version = farm.cost_models.in_use()
     if version is None or job.crashes:
         return {}
@@ -78,7 +78,8 @@ def _cost_model(farm: Farm, job: Job) -> dict[str, Any]:
 
 
 def _options(farm: Farm, job: Job) -> CompileOptions:
-    """Return the job's options, with `cores` limited to what the worker allows."""
+    """Return the compile options of the job, with `cores` reduced to the number that the worker
+    allows."""
     options = job.compile_options
     bounds = [cores for cores in (options.cores, farm.settings.job_cores) if cores]
     return dataclasses.replace(options, cores=min(bounds, default=0))

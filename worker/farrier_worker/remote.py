@@ -1,5 +1,5 @@
 """The compiler's runner, record stores and builders within a job's process: they pass each request
-on to the supervisor, which serves it on the farm."""
+on to the supervisor, which serves the request on the farm."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LOOK_S = 2.0  # The interval at which the number of devices is read anew.
 
 
 class RemoteRunner:
-    """A runner that measures on the farm's devices; implements `farrier.measure.Runner`."""
+    """A `farrier.measure.Runner` that measures on the farm's devices."""
 
     kind = "farm"
 
@@ -43,7 +43,8 @@ class RemoteRunner:
 
     @property
     def devices(self) -> int | None:
-        """Return the number of devices that measure; it may be up to `_LOOK_S` old."""
+        """Return the number of devices that measure; the number may be up to `_LOOK_S` seconds
+        old."""
         now = time.monotonic()
         if now - self._looked_at > _LOOK_S:
             self._looked_at = now
@@ -56,8 +57,8 @@ class RemoteRunner:
         blobs: BlobSource,
         cancelled: threading.Event | None = None,
     ) -> MeasureResult:
-        """Measure a batch. Except for its library, a blob that an earlier request sent is not sent
-        again, unless the farm has lost it."""
+        """Measure a batch. Blobs that an earlier request sent, other than the library, are sent
+        again only if the farm has lost them."""
         result = self._measured(request, blobs, cancelled)
         if result.fault is not None and result.blame is Blame.FARM:
             withheld = self._brought & request.blobs()
@@ -90,11 +91,11 @@ class RemoteRunner:
         return result
 
     def close(self) -> None:
-        """Do nothing: there is nothing to close."""
+        """Do nothing, because the runner holds no resources."""
 
 
 class RemoteRecords:
-    """The farm's tuning records; implements `farrier.records.RecordStore`."""
+    """A `farrier.records.RecordStore` of the farm's tuning records."""
 
     def __init__(self, line: JobChannelClient) -> None:
         self._line = line
@@ -116,7 +117,7 @@ class RemoteRecords:
 
 
 class RemoteTasks:
-    """The farm's task definitions; implements `farrier.records.TaskStore`."""
+    """A `farrier.records.TaskStore` of the farm's task definitions."""
 
     def __init__(self, line: JobChannelClient) -> None:
         self._line = line
@@ -128,7 +129,7 @@ class RemoteTasks:
 
 
 class RemoteBuilders:
-    """The farm's builders; implements `farrier.compile_pool.RemoteCompilers`."""
+    """A `farrier.compile_pool.RemoteCompilers` that uses the farm's builders."""
 
     def __init__(self, line: JobChannelClient) -> None:
         self._line = line

@@ -1,4 +1,5 @@
-"""The life of a role's process: it works until a signal, then drains."""
+"""The lifecycle of a role's process (worker, builder or trainer): it works until a signal, then
+drains."""
 
 from __future__ import annotations
 
@@ -13,24 +14,26 @@ from farrier_farm.settings import Settings
 
 
 class Draining(Protocol):
-    """The loop of a role."""
+    """The main loop of a role, which can be drained."""
 
     def run(self) -> None:
-        """Work until `drain` was called and nothing is left to do."""
+        """Work until `drain` has been called and no work is left."""
         ...
 
     def drain(self) -> None:
-        """Begin nothing more; a second call ends the work in progress. Signal handlers call it."""
+        """Start no new work; a second call aborts the work in progress. Signal handlers call this
+        method."""
         ...
 
 
 def run_role(
     name: str, settings: Settings, make: Callable[[Farm, Callable[[], None]], Draining]
 ) -> int:
-    """Run a role until SIGTERM or SIGINT, then drain. `make` creates its loop from the farm and the
-    function that renews the role's sign of life. Returns the exit code.
+    """Run a role until SIGTERM or SIGINT, then drain. `make` creates the role's loop from the farm
+    and from the function that renews the role's sign of life. Returns the exit code.
 
-    Raises ServiceError if Redis is out of reach at the start."""
+    Raises ServiceError if Redis cannot be reached at the start.
+    """
     farm = Farm.open(settings)
     sign = SignOfLife(settings.signs, name)
     role = make(farm, sign.renew)

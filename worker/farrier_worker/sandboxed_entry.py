@@ -1,11 +1,12 @@
-"""The start of a sandboxed process of a role, except for that of a job.
+"""The start of a role's sandboxed processes, other than those of jobs.
 
     role → process   {"scratch": <path>, "secrets": [<path>…], "reads": [<path>…],
                       "memory_bytes": n}
     process → role   {"ready": <level of isolation>}
 
-Further frames depend on the role. They use the same socket pair, in frames of
-`farrier_device.wire`."""
+Further frames depend on the role. All frames use the same socket pair and have the format of
+`farrier_device.wire`.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +24,9 @@ from farrier_worker.memory import limit_this_process
 
 @contextlib.contextmanager
 def enclosed(argv: Sequence[str]) -> Iterator[tuple[socket.socket, str]]:
-    """Yield the role's socket, whose descriptor is the first word of `argv`, and the sandbox level,
-    once this process is limited and enclosed. The level is for the message that the process is
-    ready. Ends quietly if the role is gone."""
+    """Apply the limits and the sandbox to this process, then yield the role's socket, whose
+    descriptor is the first element of `argv`, and the sandbox level, which the process reports when
+    it is ready. The context ends quietly if the role has ended."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the role.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with socket.socket(fileno=int(argv[0])) as sock, contextlib.suppress(wire.ClosedError):

@@ -1,4 +1,5 @@
-"""A role's side of its sandboxed process, which it starts, sends requests, watches and ends."""
+"""A role's side of its sandboxed process: start the process, send it requests, watch it and end
+it."""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ _log = logging.getLogger(__name__)
 
 
 class ProcessEndedError(Exception):
-    """The end of a process before it had answered; the message states the cause. `is_to_blame` is
-    true if it ended by itself or exceeded a limit, and false after a signal from outside."""
+    """A process ended before it had answered; the message states the cause. `is_to_blame` is true
+    if the process ended by itself or exceeded a limit, and false after a signal from outside."""
 
     def __init__(self, how: str, *, is_to_blame: bool) -> None:
         super().__init__(how)
@@ -37,9 +38,9 @@ class ProcessEndedError(Exception):
 
 
 class SandboxedProcess(Closing):
-    """A process that reads data of untrusted processes, and begins as described in
-    `sandboxed_entry.py`. It has the limits of a job's process, and its temporary files are removed
-    with it."""
+    """A process that reads data written by untrusted processes, and starts as described in
+    `sandboxed_entry.py`. The process has the limits of a job's process, and its temporary files are
+    removed when it ends."""
 
     def __init__(
         self,
@@ -50,9 +51,9 @@ class SandboxedProcess(Closing):
         reads: Sequence[Path] = (),
         nice: int = 0,
     ) -> None:
-        """Start the process. `what` names it in the log and in file names, `command` gets the
-        descriptor of its socket appended, and `reads` are files that it may read. Raises OSError if
-        it cannot start."""
+        """Start the process. `what` is its name in the log and in file names, the descriptor of its
+        socket is appended to `command`, and `reads` are the files that it may read. Raises OSError
+        if the process cannot start."""
         self.level = ""  # The sandbox level.
         self._what = what
         self._settings = settings
@@ -91,12 +92,12 @@ class SandboxedProcess(Closing):
 
     @property
     def has_ended(self) -> bool:
-        """Return whether the process is gone. Its zombie keeps the process number from being
-        reused."""
+        """Return whether the process has ended. The process is not reaped, so that its process id
+        is not reused."""
         return self._process.wait(0) is not None
 
     def log_level(self) -> None:
-        """Log its sandbox level."""
+        """Log the sandbox level of the process."""
         log_level(f"a {self._what} process", self.level)
 
     def ask(
@@ -106,9 +107,10 @@ class SandboxedProcess(Closing):
         most_bytes: int,
         since: float | None = None,
     ) -> dict[str, Any]:
-        """Return the answer to a message. The process is ended if the answer takes longer than
-        `within_s`, from now or from `since` on the monotonic clock, or is longer than `most_bytes`.
-        Raises ProcessEndedError, after which the process must not be used again."""
+        """Return the answer to a message. The process is killed if its answer takes longer than
+        `within_s` seconds, counted from now or from `since` on the monotonic clock, or is longer
+        than `most_bytes`. Raises ProcessEndedError, after which this object must not be used
+        again."""
         self._deadline = (time.monotonic() if since is None else since) + within_s, within_s
         try:
             wire.send(self._sock, message)
@@ -121,8 +123,8 @@ class SandboxedProcess(Closing):
             self._deadline = None
 
     def check(self) -> None:
-        """End the process if it exceeds its time or memory limit. Safe to call from another
-        thread."""
+        """Kill the process if it exceeds its time or memory limit. This method may run in another
+        thread than the other methods."""
         deadline, most = self._deadline, self._settings.job_memory_bytes
         if deadline is not None and time.monotonic() > deadline[0]:
             self.abort(f"took longer than {deadline[1]:g} s", is_to_blame=True)
@@ -130,21 +132,21 @@ class SandboxedProcess(Closing):
             self.abort(f"held more than {most} bytes of memory", is_to_blame=True)
 
     def abort(self, how: str, *, is_to_blame: bool) -> None:
-        """End it at once, even if it was stopped before. The first reason is kept. Safe to call
-        from any thread."""
+        """Kill the process at once, even if a stop was requested before. The first reason is kept.
+        Safe to call from any thread."""
         with self._aborting:
             if not (self._stopping or self._process.is_reaped):
                 self._stopping, self._is_to_blame = how, is_to_blame
         self._process.send(signal.SIGKILL)
 
     def close(self) -> None:
-        """End the process, and the rest of its group."""
+        """Kill the process, and the rest of its process group."""
         self._process.close()
         self._scratch.cleanup()
 
     def _begin(self, scratch: Path) -> None:
-        """Send the process its limits, and wait until it is ready. Raises OSError if it does not
-        start."""
+        """Send the process its limits, and wait until it is ready. Raises OSError if the process
+        does not start."""
         settings = self._settings
         secrets = (settings.home, settings.token_file, settings.device_token_file, settings.tls_key)
         order = {
@@ -172,8 +174,8 @@ class SandboxedProcess(Closing):
             return False
 
     def _ended(self) -> ProcessEndedError:
-        """Return the error with the exit code of a process that ended by itself, or with the reason
-        why it was stopped."""
+        """Return the error for a process that ended: with its exit code if it ended by itself,
+        otherwise with the reason for which it was killed."""
         until = time.monotonic() + _END_S
         while not self._stopping and not self.has_ended and time.monotonic() < until:
             time.sleep(0.01)

@@ -1,9 +1,10 @@
-"""The time limit of each step of a job. The supervisor enforces it from outside, because a stuck
+"""The time limits of the steps of a job. The supervisor enforces them from outside, because a stuck
 process may have to be killed.
 
-Time in which the farm serves a request of the process (a batch that waits for a device, builders,
-answers) does not count, so the limit bounds the process's own work. Tuning is bounded only by the
-limits of the whole job."""
+The time in which the farm serves a request of the process (a batch that waits for a device, a
+build, an answer) does not count, so a limit applies to the process's own work. Tuning is limited
+only by the limits of the whole job.
+"""
 
 from __future__ import annotations
 
@@ -28,15 +29,15 @@ _START = "start"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Limit:
-    """The time limit of a step, and the setting that raises it."""
+    """The time limit of a step, and the name of the setting that raises the limit."""
 
     seconds: float
     variable: str
 
 
 def limit_of(step: str, kind: JobKind, settings: Settings, nbytes: int) -> Limit | None:
-    """Return the time limit of a step for a model of `nbytes`; None for a step that only the job's
-    limit bounds."""
+    """Return the time limit of a step for a model of `nbytes`; None for a step that is limited only
+    by the whole job's limit."""
     if kind is JobKind.INSPECT:
         return Limit(settings.inspect_s, "FARRIER_INSPECT_S")
     if kind is JobKind.LIST:
@@ -52,8 +53,8 @@ def limit_of(step: str, kind: JobKind, settings: Settings, nbytes: int) -> Limit
 
 
 class StepClock:
-    """The present step of a job's process, and the time that the process has worked on it. Safe to
-    share between threads."""
+    """The present step of a job's process, and the time that the process has worked on the step.
+    Safe to share between threads."""
 
     def __init__(self) -> None:
         self.step = _START
@@ -63,8 +64,8 @@ class StepClock:
         self._served = 0  # The number of requests in progress.
 
     def hear(self, event: progress.Event) -> None:
-        """Note the step that the process has entered. Reporting the same step again does not
-        restart its time."""
+        """Update the present step from an event of the process. A repeated report of the same step
+        does not restart its time."""
         if isinstance(event, progress.StageStarted):
             if event.stage != self.step:
                 self._begin(event.stage)
@@ -73,8 +74,8 @@ class StepClock:
 
     @contextlib.contextmanager
     def served(self) -> Iterator[None]:
-        """Return a context in which a request of the process is served, so that its clock stands
-        still."""
+        """Return a context during which the clock stands still, because a request of the process is
+        being served."""
         with self._lock:
             if not self._served:
                 self._worked_s += time.monotonic() - self._since
@@ -98,7 +99,7 @@ class StepClock:
 
 
 def past_limit(step: str, kind: JobKind, limit: Limit) -> TimeLimitError:
-    """Return the error of a job whose step exceeded its limit."""
+    """Return the error for a job whose step exceeded its limit."""
     if kind.is_prepared:
         return TimeLimitError(
             f"the {kind.items} has run for {limit.seconds:g} s, and may not run for longer",

@@ -1,8 +1,9 @@
-"""The supervisor, which leases jobs, runs each in a process, and records its end.
+"""The supervisor of jobs, which leases jobs, runs each in a process, and records its end.
 
 One loop checks the processes, renews the leases and leases more jobs. The channel server of a job
-records the events and the end that the process reports at once, fenced like everything else. The
-loop acts only if a process ends without a report, or has to be stopped."""
+records the events and the end that the process reports as soon as they arrive, valid only while the
+job's lease is. The loop acts only if a process ends without a report, or has to be stopped.
+"""
 
 from __future__ import annotations
 
@@ -38,9 +39,9 @@ _log = logging.getLogger(__name__)
 
 
 class Supervisor:
-    """The supervisor of up to `jobs_at_once` compilations, and of one short job in addition: an
-    inspection or a listing does not wait for jobs that tune for hours. Each job runs with `command`
-    (see `Attempt`)."""
+    """The supervisor of up to `jobs_at_once` compilations, and of one additional short job, so that
+    an inspection or a listing need not wait for jobs that tune for hours. Each job runs in a
+    process started by `command` (see `Attempt`)."""
 
     def __init__(
         self,
@@ -50,7 +51,7 @@ class Supervisor:
         name: str | None = None,
         alive: Callable[[], None] = lambda: None,
     ) -> None:
-        """Create a supervisor; it calls `alive` in each round of its loop."""
+        """Create a supervisor; it calls `alive` in each iteration of its loop."""
         self.name = name or f"{socket.gethostname()}-{os.getpid()}"
         self._farm = farm
         self._settings = farm.settings
@@ -63,7 +64,7 @@ class Supervisor:
         self._garbage_at = time.monotonic() + _GARBAGE_S
 
     def run(self) -> None:
-        """Run jobs until `drain` was called and no job is left."""
+        """Run jobs until `drain` has been called and no job is left."""
         done = threading.Event()
         # Limits are watched by a thread, because the loop stands still while Redis does.
         watch = threading.Thread(target=self._watch_limits, args=(done,), name="limits")
@@ -83,8 +84,8 @@ class Supervisor:
                 attempt.kill()
 
     def drain(self) -> None:
-        """Lease no more. Running jobs get `drain_s` to end, and no time at all after the second
-        call. Safe to call from a signal handler."""
+        """Stop leasing jobs. Running jobs get `drain_s` seconds to end, and no time at all after a
+        second call. Safe to call from a signal handler."""
         now = time.monotonic()
         self._drain_by = now + self._settings.drain_s if self._drain_by is None else now
 
@@ -111,7 +112,7 @@ class Supervisor:
             time.sleep(_TICK_S)
 
     def _lease(self, now: float) -> None:
-        """Lease and begin jobs, as far as there are free slots."""
+        """Lease and start jobs while there are free slots."""
         kinds = [JobKind.of(attempt.lease.item) for attempt in self._attempts]
         if now >= self._prepare_at and not any(kind.is_prepared for kind in kinds):
             self._prepare_at = now + _PREPARE_S
@@ -167,7 +168,8 @@ class Supervisor:
         return self._farm.jobs.leases_of(job_id).state(job_id)
 
     def _settle(self, attempt: Attempt) -> None:
-        """Record the end of an attempt whose process is gone, unless the process reported it."""
+        """Record the end of an attempt whose process has ended, unless the process has reported the
+        end itself."""
         try:
             if attempt.failure is not None:
                 self._farm.jobs.fail(attempt.lease, attempt.failure)

@@ -1,14 +1,16 @@
-"""The training process of a trainer. `python -m farrier_worker.train`.
+"""The training process of a trainer, which trains a cost model. `python -m farrier_worker.train`.
 
-The process reads programs that the processes of jobs wrote, so it has the sandbox and limits of
-those, and communicates with the trainer only. It begins as described in `sandboxed_entry.py`; then
+The process reads programs that the processes of jobs wrote, so it has the same sandbox and limits
+as a job's process, and communicates with the trainer only. Its start is described in
+`sandboxed_entry.py`; then
 
     trainer → process   {"add": <definition>, "records": [<record>…]}, once for each task
     process → trainer   {"full": <whether no more fits>}
     trainer → process   {"train": {<what a rival is called>: <path of its bytes>}}
     process → trainer   {"outcome": <outcome>, "model": <base64, or null where it is not better>}
 
-Definitions and records are lines of JSON (`farrier.records`)."""
+Definitions and records are lines of JSON in the format of `farrier.records`.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,8 @@ MOST = 200_000  # The most candidates to train on, of about 200 bytes each.
 
 
 def main(argv: Sequence[str]) -> int:
-    """Train as the trainer requests. `argv` is the descriptor of the socket."""
+    """Train as the trainer requests, and return the exit code. `argv` contains the descriptor of
+    the socket."""
     with enclosed(argv) as (sock, level):
         from farrier.cost_model.training import Training
 

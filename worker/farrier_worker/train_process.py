@@ -21,20 +21,22 @@ _MOST_BYTES = 32 << 20  # The most bytes of an answer; a usual model has half of
 
 
 class TrainProcess(SandboxedProcess):
-    """A process that trains once, on the tasks that are added, within `FARRIER_TRAIN_TIMEOUT_S` in
-    all. Each method raises ProcessEndedError, after which the process must not be used again."""
+    """A process that trains one cost model, on the tasks that are added, within
+    `FARRIER_TRAIN_TIMEOUT_S` seconds in total. Each method raises ProcessEndedError, after which
+    this object must not be used again."""
 
     def __init__(
         self, settings: Settings, command: Sequence[str], rivals: Mapping[str, Path]
     ) -> None:
-        """Start the process. `rivals` are saved models that the new one has to beat. Raises OSError
-        if the process cannot start."""
+        """Start the process. `rivals` are saved cost models that the new model has to surpass.
+        Raises OSError if the process cannot start."""
         self._rivals = rivals
         self._began = time.monotonic()
         super().__init__("train", settings, command, reads=[*rivals.values()], nice=_NICE)
 
     def add(self, definition: TaskDefinition, records: Sequence[TuningRecord]) -> bool:
-        """Add a task with its records. Return whether there is room for more."""
+        """Add a task with its records to the training data. Return whether there is room for more
+        tasks."""
         message = {"add": definition.to_line(), "records": [record.to_line() for record in records]}
         match self._asked(message):
             case {"full": bool(is_full)}:
@@ -43,7 +45,8 @@ class TrainProcess(SandboxedProcess):
                 raise _malformed("no answer that it may give")
 
     def train(self) -> tuple[Outcome, bytes | None]:
-        """Train, and return the outcome, with the model if it is better than all rivals."""
+        """Train on the added tasks. Return the outcome, and the bytes of the model if it is better
+        than all rivals, otherwise None."""
         rivals = {name: str(path) for name, path in self._rivals.items()}
         answer = self._asked({"train": rivals})
         try:

@@ -1,5 +1,6 @@
 """The role that trains the farm's cost model from time to time, on the records of all jobs, in a
-sandboxed process. A model that is better than the version in use is published."""
+sandboxed process. A model that is better than the version in use is published as the new
+version."""
 
 from __future__ import annotations
 
@@ -32,8 +33,8 @@ _log = logging.getLogger(__name__)
 
 
 class Trainer:
-    """The trainer, which trains in processes with `command`. If a farm has several trainers, each
-    trains, and one publishes."""
+    """The trainer of a farm's cost model; it trains in processes started by `command`. If a farm
+    has several trainers, each of them trains, but only one publishes its model."""
 
     def __init__(
         self,
@@ -42,7 +43,7 @@ class Trainer:
         command: Sequence[str] = TRAIN_COMMAND,
         alive: Callable[[], None] = lambda: None,
     ) -> None:
-        """Create a trainer; it calls `alive` in each round of its loop."""
+        """Create a trainer; it calls `alive` in each iteration of its loop."""
         self._farm = farm
         self._command = command
         self._alive = alive
@@ -51,7 +52,7 @@ class Trainer:
         self._starting = threading.Lock()  # Guards the start of the process.
 
     def run(self) -> None:
-        """Train from time to time until `drain` was called."""
+        """Train from time to time until `drain` has been called."""
         look_at = time.monotonic()
         looking: threading.Thread | None = None
         while not self._is_draining:
@@ -69,13 +70,13 @@ class Trainer:
             looking.join()
 
     def drain(self) -> None:
-        """Abort a training in progress, which loses only its time. Safe to call from a signal
-        handler."""
+        """Stop training, and abort a training in progress, which can simply be repeated. Safe to
+        call from a signal handler."""
         self._is_draining = True
 
     def train(self) -> str:
-        """Train now, even if little is new, and return the outcome in one line. Raises ServiceError
-        and StorageError."""
+        """Train now, even if there are few new records, and return the outcome as one line of text.
+        Raises ServiceError and StorageError."""
         state, count = self._farm.cost_models.state(), self._farm.records.count()
         model: bytes | None = None
         records = count
@@ -94,7 +95,7 @@ class Trainer:
         return f"nothing is published: {outcome.reason}"
 
     def _look(self) -> None:
-        """Train if there are enough new records."""
+        """Train if there are enough new records since the last training."""
         try:
             count = self._farm.records.count()
             before = self._farm.cost_models.state().records
@@ -110,8 +111,8 @@ class Trainer:
             _log.exception("a training failed")
 
     def _trained(self, state: CostModelState) -> tuple[Outcome, bytes | None]:
-        """Train in a process, and return the outcome and the model. Raises ProcessEndedError,
-        OSError."""
+        """Train in a sandboxed process, and return the outcome and the model (None if it is not
+        better). Raises ProcessEndedError, OSError."""
         rivals = {}
         for version in state.to_beat:
             # A blob that was removed or damaged by hand cannot be used.
@@ -125,9 +126,9 @@ class Trainer:
             return process.train()
 
     def _records(self, definition: TaskDefinition) -> list[TuningRecord]:
-        """Return the records of a task with the definition's number of threads, reduced to what
-        training reads: one time, and no schedule text, which may be long. Their size is bounded,
-        because processes of jobs wrote them."""
+        """Return the records of a task that were measured with the definition's number of threads,
+        reduced to the data that training reads: one time, and no schedule text, which may be long.
+        The size of records is limited, because processes of jobs wrote them."""
         records = self._farm.records.newest(definition.task, definition.fingerprint, RECORDS)
         return [
             _shortened(record)
@@ -137,8 +138,8 @@ class Trainer:
 
     @contextlib.contextmanager
     def _watched(self, rivals: Mapping[str, Path]) -> Iterator[TrainProcess]:
-        """Yield a training process, which is ended when it exceeds its limits or the trainer
-        stops."""
+        """Return a context with a training process, which is killed when it exceeds its limits or
+        the trainer stops."""
         done = threading.Event()
         with TrainProcess(self._farm.settings, self._command, rivals) as process:
             with self._starting:
@@ -173,15 +174,17 @@ def _watch(process: TrainProcess, done: threading.Event) -> None:
 
 
 def run(settings: Settings, *, command: Sequence[str] = TRAIN_COMMAND) -> int:
-    """Train from time to time until SIGTERM or SIGINT. Returns the exit code.
+    """Train the cost model from time to time until SIGTERM or SIGINT. Returns the exit code.
 
-    Raises ServiceError if Redis is out of reach at the start."""
+    Raises ServiceError if Redis cannot be reached at the start.
+    """
     return run_role(
         "trainer", settings, lambda farm, alive: Trainer(farm, command=command, alive=alive)
     )
 
 
 def run_once(settings: Settings) -> str:
-    """Train now, and return the outcome. Raises ServiceError, StorageError."""
+    """Train the cost model now, and return the outcome as one line of text. Raises ServiceError,
+    StorageError."""
     with contextlib.closing(Farm.open(settings)) as farm:
         return Trainer(farm).train()

@@ -1,4 +1,5 @@
-"""The protocol between a device and the broker: `device.proto`, its generated code, signatures.
+"""The protocol between a device and the broker: `device.proto`, the code generated from it, and
+signatures.
 
-`python -m farrier_device.protocol.generate` writes the generated files anew.
+`python -m farrier_device.protocol.generate` regenerates the code.
 """

@@ -1,8 +1,9 @@
-"""The gRPC options of both sides of a connection, as name and value.
+"""The gRPC options of client and server, as pairs of name and value.
 
-The keepalive finds a dead peer behind a silent NAT within half a minute. `ping_timeout_ms` is set
-too, because its default of 60 s would overrule the keepalive's timeout. A server drops a client
-that pings more often than it allows ("too_many_pings"), so the options of both sides are here.
+The keepalive detects within half a minute that a peer behind a silent NAT has died.
+`ping_timeout_ms` is set as well, because its default of 60 s would override the keepalive's
+timeout. A server drops a client that pings more often than the server allows ("too_many_pings"), so
+the options of both sides are defined together here.
 """
 
 from __future__ import annotations

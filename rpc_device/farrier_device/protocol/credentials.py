@@ -1,7 +1,7 @@
-"""The credential of a caller of the broker: the value of the metadata `authorization`.
+"""The credentials of a caller of the broker: the value of the gRPC metadata `authorization`.
 
-An enrolled device has a secret, which it receives once and never sends: it sends only a proof that
-it has the secret. An eavesdropper can sign neither batches nor results with it.
+An enrolled device has a secret, which it receives once and never sends: it only sends a proof that
+it knows the secret. An eavesdropper on such a proof can sign neither batches nor results.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class Invited:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Enrolled:
-    """A caller that claims to be a device, and proves it."""
+    """A caller that claims to be a certain device, with a proof that it knows the device's
+    secret."""
 
     device: str
     generation: str
@@ -46,16 +47,16 @@ class Enrolled:
 
     @classmethod
     def by(cls, device: str, generation: str, secret: str) -> Enrolled:
-        """Return the credential of a device with this secret."""
+        """Return the credential of the device with this secret."""
         return cls(device, generation, _proof(secret))
 
     def proves(self, secret: str) -> bool:
-        """Return whether the caller has this secret, comparing in constant time."""
+        """Return whether the caller knows this secret; the comparison takes constant time."""
         return hmac.compare_digest(self.proof.encode(), _proof(secret).encode())
 
 
 def parsed(authorization: str) -> Bearer | Invited | Enrolled | None:
-    """Parse the metadata; return None if it is not a credential."""
+    """Parse the metadata `authorization`; return None if the text is not a credential."""
     scheme, _, rest = authorization.partition(" ")
     rest = rest.strip()
     match scheme.lower():

@@ -1,9 +1,9 @@
-"""Write the code that protoc generates from `device.proto`.
+"""Write the Python code that protoc generates from `device.proto`.
 
     python -m farrier_device.protocol.generate
 
-Needs grpcio-tools. The generated code demands a grpcio and protobuf at least as new as the tools
-that made it, so the lower bounds in pyproject.toml follow them.
+This needs the package grpcio-tools. The generated code requires grpcio and protobuf versions at
+least as new as the tools that generated it, so the lower bounds in pyproject.toml must match them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ FILES = ("device_pb2.py", "device_pb2.pyi", "device_pb2_grpc.py")
 
 
 def generate(target: Path) -> None:
-    """Write FILES to `target`/farrier_device/protocol. Raises RuntimeError if protoc refuses."""
+    """Write the generated files FILES to `target`/farrier_device/protocol. Raises RuntimeError if
+    protoc fails."""
     import grpc_tools
     from grpc_tools import protoc
 

@@ -1,8 +1,8 @@
-"""Signatures of batches and results: a device only runs batches that its broker has signed for it,
-and a broker only records results of a device that the device has signed.
+"""The signatures of batches and results: a device only runs batches that its broker has signed for
+that device, and a broker only accepts results that the device has signed.
 
-HMAC-SHA256 (RFC 2104) under keys that are derived from the device's secret, or from the token that
-all devices of a farm share, each for one purpose.
+The signatures are HMAC-SHA256 (RFC 2104). The keys are derived from the device's secret, or from
+the token that all devices of a farm share; each key has a single purpose.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ def sign(token: str, manifest: bytes) -> bytes:
 
 
 def verify(token: str, manifest: bytes, signature: bytes) -> bool:
-    """Return whether the signature is that of this manifest under this token, comparing in constant
-    time."""
+    """Return whether a signature is that of this manifest under this token; the comparison takes
+    constant time."""
     return hmac.compare_digest(sign(token, manifest), signature)
 
 
@@ -32,23 +32,25 @@ def sign_batch(secret: str, lease: str, fence: int, manifest: bytes) -> bytes:
 
 
 def verify_batch(secret: str, lease: str, fence: int, manifest: bytes, signature: bytes) -> bool:
-    """Return whether the signature is of this batch and lease, comparing in constant time."""
+    """Return whether a signature is that of this batch under this lease; the comparison takes
+    constant time."""
     return hmac.compare_digest(sign_batch(secret, lease, fence, manifest), signature)
 
 
 def sign_report(secret: str, lease: str, fence: int, result: bytes) -> bytes:
-    """Return the signature (32 bytes) of the result that the device with this secret measured for a
-    lease."""
+    """Return the signature (32 bytes) of a result that the device with this secret has measured
+    under a lease."""
     return _mac(secret, _REPORT, _bound(lease, fence, result))
 
 
 def verify_report(secret: str, lease: str, fence: int, result: bytes, signature: bytes) -> bool:
-    """Return whether the signature is of this result and lease, comparing in constant time."""
+    """Return whether a signature is that of this result under this lease; the comparison takes
+    constant time."""
     return hmac.compare_digest(sign_report(secret, lease, fence, result), signature)
 
 
 def _bound(lease: str, fence: int, content: bytes) -> bytes:
-    """Return a text that is unique to this lease, fence and content."""
+    """Return bytes that are unique to this combination of lease, fence and content."""
     name = lease.encode()
     return b"%d:%s:%d:%s" % (len(name), name, fence, content)
 

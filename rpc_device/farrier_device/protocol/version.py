@@ -1,8 +1,9 @@
-"""Versions of the protocol: the one of this code, and the others that it works with.
+"""The versions of the protocol: that of this code, and the oldest that this code works with.
 
-Fields are only ever added, so different versions understand each other until one requests something
-that the other lacks. Raise PROTOCOL for an addition that the other side may have to know of, and
-OLDEST when this code no longer works without it."""
+Fields are only ever added, so different versions understand each other until one requests a feature
+that the other lacks. Increment PROTOCOL for an addition that the other side may have to know of,
+and OLDEST when this code no longer works without an addition.
+"""
 
 from __future__ import annotations
 
@@ -11,5 +12,5 @@ OLDEST = 1  # The oldest version of the other side, a broker or an agent.
 
 
 def named(protocol: int) -> int:
-    """Return the version of the other side, which may not have stated one."""
+    """Return the protocol version of the other side; older versions do not state one and send 0."""
     return protocol or 1

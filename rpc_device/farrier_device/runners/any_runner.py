@@ -1,4 +1,4 @@
-"""The runners that an agent may have."""
+"""The types of runner that an agent may have."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Race a compiled model with another engine on the same machine, round by round.
+"""Races between a compiled model and another inference engine on the same machine, in alternating
+rounds.
 
-The engine has a process of its own behind walls (`baseline/enclosed.py`). Any failure of it is a
-result about the engine: that it is missing, cannot read the model, hangs, dies or answers wrong.
+The engine runs in a sandboxed process of its own (`baseline/enclosed.py`). Any failure of the
+engine is a result: that it is missing, cannot read the model, hangs, dies or computes wrong
+outputs.
 """
 
 from __future__ import annotations
@@ -60,16 +62,16 @@ Ours: TypeAlias = Callable[[TimingPolicy], CandidateResult]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Engines:
-    """The engines on which an operator lets models run: their versions by name. Models are laid out
-    in `folder`, which has to be on the disk of the blobs, because a model's files are links to
-    them. No engine can read one of the `secrets`, or a file below it."""
+    """The inference engines that an operator permits to run models: their versions by name. The
+    files of a model are placed in `folder`, which must be on the same disk as the blobs, because
+    the files are hard links to them. No engine can read a path of `secrets`, or a file below it."""
 
     versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
     folder: Path | None = None
     secrets: tuple[Path, ...] = ()
 
     def clear(self) -> None:
-        """Remove what a process that was killed left in the folder."""
+        """Remove the files that a killed process has left in the folder."""
         if self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -84,8 +86,8 @@ def race(
     *,
     pin: bool,
 ) -> MeasureResult:
-    """Return the candidate's result, and the engine's. Raises CancelledError, and what `ours`
-    does."""
+    """Run the race that a request describes; return a result with those of the candidate and of the
+    engine. Raises CancelledError, and the exceptions of `ours`, which measures the candidate."""
     raced: list[list[CandidateResult]] = []
     theirs = RivalResult(rival.engine, engines.versions.get(rival.engine, ""))
     try:
@@ -115,7 +117,7 @@ def race(
 
 
 def unraced(request: MeasureRequest, theirs: RivalResult) -> MeasureResult:
-    """Return the result of a race that did not take place; the message says why."""
+    """Return the result of a race that did not take place; its message contains the reason."""
     untried = CandidateResult(Status.REJECTED, message=f"no race: {theirs.message}")
     return MeasureResult((untried,) * len(request.candidates), rival=theirs)
 
@@ -123,8 +125,8 @@ def unraced(request: MeasureRequest, theirs: RivalResult) -> MeasureResult:
 def _turns(
     policy: TimingPolicy, rival: Rival, racer: _Racer, ours: Ours
 ) -> Iterator[list[CandidateResult]]:
-    """Yield turns, a round of the candidate and one of the engine, until there are enough or the
-    time is over."""
+    """Yield turns, each a round of the candidate and a round of the engine, until there are enough
+    turns or the time is up."""
     policy = dataclasses.replace(
         policy,
         warmup=1,
@@ -167,8 +169,8 @@ def _check_error(error: float | None, tolerance: float) -> None:
 
 
 class _Racer(Closing):
-    """An engine behind walls, which has until a deadline. Every method raises EngineError for what
-    the engine does, and CancelledError."""
+    """A sandboxed engine that must finish by a deadline. Every method raises EngineError for a
+    failure of the engine, and CancelledError."""
 
     def __init__(
         self,
@@ -202,7 +204,8 @@ class _Racer(Closing):
         self._lane = Lane(self._process, ended=self._end, glance=self._glance)
 
     def load(self, blobs: BlobSource, pin: bool) -> Loaded:
-        """Have the engine load the model, run it once and compare its outputs."""
+        """Have the engine load the model, run it once and compare its outputs with the expected
+        ones; return its answer."""
         rival = self._rival
         order = Order(
             ENGINES[rival.engine],
@@ -223,7 +226,8 @@ class _Racer(Closing):
             return self._in_time(lambda left_s: self._lane.load(order, files, left_s))
 
     def run(self, count: int) -> tuple[int, ...]:
-        """Return the nanoseconds of `count` runs; several come after some that are not counted."""
+        """Return the nanoseconds of each of `count` runs. If `count` is more than 1, some untimed
+        runs precede them."""
         warmup = _WARMUP if count > 1 else 0
         return self._in_time(lambda left_s: self._lane.run(count, warmup, left_s))
 
@@ -258,6 +262,7 @@ def _described(tensor: Tensor) -> dict[str, Any]:
 
 
 def _packages() -> str:
-    """Return the folders of installed packages, as JSON, for a process without `site`."""
+    """Return the folders of installed packages, as JSON, for a Python process that runs without the
+    module `site`."""
     names = ("site-packages", "dist-packages")
     return json.dumps([path for path in sys.path if Path(path).name in names])

@@ -1,4 +1,5 @@
-"""The runner of a board without an operating system: it survives what code does there."""
+"""The runner for a board without an operating system, which survives faults and hangs of code on
+the board."""
 
 from __future__ import annotations
 
@@ -42,10 +43,12 @@ _LOST = (SilentError, LineGoneError)
 
 
 class BoardRunner(Closing):
-    """Measures one batch at a time on the board at the other end of a line; further callers wait.
+    """A runner that measures one batch at a time on the board at the other end of a line; further
+    callers wait.
 
-    Code that faults or hangs is a result, and the resident program goes on. A silent board is
-    reset; if it stays silent then, that is a fault of the device, and the next batch tries again.
+    Code that faults or hangs is a result, after which the resident program continues. A board that
+    does not answer is reset; if it then still does not answer, the batch has a device fault, and
+    the next batch tries again.
     """
 
     kind = "board"
@@ -55,8 +58,8 @@ class BoardRunner(Closing):
     def __init__(
         self, open_line: Callable[[], Line], *, name: str = "", device: str = "local"
     ) -> None:
-        """`open_line` may raise LineGoneError and SandboxError. With a `name`, the board has to
-        report that name."""
+        """Create a runner whose line is opened by `open_line`, which may raise LineGoneError and
+        SandboxError. With a `name`, the board has to report that name."""
         self._open_line = open_line
         self._name = name
         self._device = device
@@ -67,8 +70,8 @@ class BoardRunner(Closing):
 
     @property
     def board(self) -> Board:
-        """The board, which is asked if it was not yet. Raises UnfitError, SilentError,
-        LineGoneError, SandboxError."""
+        """The board, connected at the first access. Raises UnfitError, SilentError, LineGoneError,
+        SandboxError."""
         if self._board is None:
             line = self._open_line()
             try:
@@ -84,11 +87,12 @@ class BoardRunner(Closing):
         return self.machine().emulated
 
     def machine(self) -> MachineDescription:
-        """Return the board as a machine that measures."""
+        """Return the description of the board as a measuring machine."""
         return self.board.description.machine
 
     def sandbox_level(self) -> str:
-        """Return the isolation of code on the board, which has to answer. Raises SandboxError."""
+        """Return the isolation level of code on the board, which has to answer. Raises
+        SandboxError."""
         with self._lock:
             try:
                 self.board.greet()
@@ -103,8 +107,9 @@ class BoardRunner(Closing):
         blobs: BlobSource,
         cancelled: threading.Event | None = None,
     ) -> MeasureResult:
-        """Return how the batch did; what a candidate or the board does raises nothing, but is a
-        field. A batch whose `cancelled` is set ends within a second, as `DeviceFault.LOST`."""
+        """Return the result of a batch. A failure of a candidate or of the board is a field of the
+        result, not an exception. A batch whose `cancelled` is set ends within a second, with
+        `DeviceFault.LOST`."""
         with self._lock:
             begin = time.monotonic()
             self._cancelled = cancelled or threading.Event()
@@ -130,7 +135,7 @@ class BoardRunner(Closing):
         )
 
     def close(self) -> None:
-        """Give up the line; a second call does nothing."""
+        """Close the line; a second call does nothing."""
         with self._lock:
             self._give_up()
 
@@ -170,8 +175,8 @@ class BoardRunner(Closing):
 
 
 class _Session:
-    """A batch on a board. After a reset of the board, or a fault of code on it, its memory is
-    filled again."""
+    """The measurement of one batch on a board. The board's memory is filled again after a reset,
+    and after a fault of code on the board."""
 
     def __init__(
         self,
@@ -187,9 +192,9 @@ class _Session:
         self._measures: Callable[[Candidate], CandidateResult] | None = None
 
     def measure(self, candidate: Candidate) -> CandidateResult:
-        """Return how a candidate did. A candidate that leaves the board silent has a second
-        chance, as a line may fail by itself. Raises the error of a board that does not answer after
-        a reset."""
+        """Return the result of a candidate. A candidate after which the board does not answer is
+        tried a second time, because the line may be to blame. If the board does not answer after a
+        reset either, the error of the line is raised."""
         for is_last in (False, True):
             try:
                 return self._measured(candidate)

@@ -1,4 +1,4 @@
-"""The keeper of measurement children, of which there is one at a time."""
+"""The owner of measurement children and their fork server; there is at most one child at a time."""
 
 from __future__ import annotations
 
@@ -38,20 +38,21 @@ _GONE_S = 20.0  # The time for the kernel to end a killed process.
 
 
 class Ending(NamedTuple):
-    """The end of a child: its exit code as `subprocess` defines it, and its last output. The code
-    is None if the child was still running and was killed."""
+    """The end of a child: its exit code as `subprocess` defines it, and the end of its output on
+    stderr. The code is None if the child was still running and was killed."""
 
     code: int | None
     said: str
 
 
 class Child(Closing):
-    """A child, with its socket and the resources that its keeper holds for it."""
+    """A measurement child from its parent's side, with its socket and its other resources, such as
+    its working directory."""
 
     level: str  # of isolation
 
     def __init__(self) -> None:
-        """Create the resources of a child. Raises OSError if there is not enough room for them."""
+        """Create the resources of a child. Raises OSError if the system runs out of them."""
         self.handle: Handle | None = None
         self.stderr = -1
         self.folder = tempfile.mkdtemp(prefix="farrier-child-")
@@ -69,7 +70,7 @@ class Child(Closing):
         return self.handle.pid
 
     def greet(self) -> None:
-        """Wait for its greeting. Raises SandboxError."""
+        """Wait for the child's greeting. Raises SandboxError."""
         self.theirs.close()
         try:
             pid, self.level = greeting(self.sock)
@@ -78,7 +79,7 @@ class Child(Closing):
         self.handle = Handle(pid) if pid else None
 
     def close(self) -> None:
-        """Release the resources; the fork server ends the process itself."""
+        """Release the resources of the child, whose process the fork server ends."""
         self.sock.close()
         self.theirs.close()
         if self.handle is not None:
@@ -90,22 +91,23 @@ class Child(Closing):
 
 
 class _ServerError(Exception):
-    """The fork server is gone, or hangs."""
+    """The fork server has ended, or does not answer."""
 
 
 class Children(Closing):
-    """A keeper that forks a child when one is needed, from a fork server that is started when it is
+    """The owner of a child, which is forked when needed, by a fork server that is also started when
     needed.
 
-    A thread of its own communicates with the fork server: the server dies with the thread that
-    started it, and a signal that interrupts a caller must not leave a half-finished exchange.
+    A separate thread communicates with the fork server: the server dies with the thread that
+    started it, and a signal that interrupts a caller must not leave a half-finished exchange of
+    messages.
     """
 
     def __init__(
         self, limits: Limits, required: str, device: str = "", secrets: Sequence[Path] = ()
     ) -> None:
-        """Create the keeper. `device` is the name of one of several devices of this machine; its
-        driver cannot read the `secrets`."""
+        """Create the owner, without a child yet. `device` is the name of one of several devices of
+        this machine; the driver of the device cannot read the `secrets`."""
         self._device = device
         self._secrets = secrets
         self._limits = limits
@@ -121,16 +123,16 @@ class Children(Closing):
         self._thread.submit(int).result()
 
     def child(self, kind: str = HOST_CODE) -> Child:
-        """Return the child. If there is none, fork one for a kind of device. Raises
+        """Return the present child, after forking one for a kind of device if there is none. Raises
         SandboxError."""
         return self._child or self._thread.submit(self._forked, kind).result()
 
     def end(self, grace_s: float = 0.0) -> Ending | None:
-        """End the child and all processes that it has started. Return the child's ending if it
-        ended by itself within `grace_s`; None without a child.
+        """End the child and all processes that it has started. Return the ending of the child,
+        which may end by itself within `grace_s` seconds before it is killed; None without a child.
 
-        When this returns, its processes and threads are gone, with their memory and its folder.
-        Raises SandboxError if some of it stays.
+        When the call returns, these processes and their threads have ended, and their memory and
+        the child's folder are released. Raises SandboxError if some of them cannot be ended.
         """
         if self._child is None:
             return None
@@ -164,8 +166,8 @@ class Children(Closing):
             raise SandboxError(f"{_NAME} cannot be started: {error}") from None
 
     def _fork(self, kind: str) -> Child:
-        """Return a child. Raises SandboxError, and _ServerError if the server has to be started
-        again."""
+        """Fork a child and return it. Raises SandboxError, and _ServerError if the server has to be
+        restarted."""
         if self._server is None:
             self._start()
         try:
@@ -204,8 +206,8 @@ class Children(Closing):
         self._group = self._group_of({pid or self._server.pid, self._server.pid})
 
     def _group_of(self, pids: set[int]) -> Group | None:
-        """Return a control group with the server's processes, and so with all that it will fork;
-        None if the system allows none."""
+        """Return a control group that contains the processes of the server, and therefore every
+        process that it will fork; None if the system permits no such group."""
         place = cgroups.place()
         if place is None:
             return None
@@ -221,7 +223,8 @@ class Children(Closing):
         return group
 
     def _ask(self, order: dict[str, Any], files: Sequence[int], within_s: float) -> dict[str, Any]:
-        """Return the fork server's reply. Raises _ServerError, after which the server is gone."""
+        """Send an order to the fork server and return its reply. Raises _ServerError, after which
+        the server has been ended."""
         why = "its fork server was ended"
         if self._server is not None:
             sock = self._server.sock
@@ -261,7 +264,7 @@ class Children(Closing):
         self._is_ending = False
 
     def _end_server(self) -> None:
-        """Kill the fork server and the child. Raises SandboxError if they stay."""
+        """Kill the fork server and the child. Raises SandboxError if they cannot be ended."""
         child = None if self._child is None else self._child.handle
         handles = [handle for handle in (self._first, child) if handle is not None]
         for handle in handles:

@@ -1,4 +1,5 @@
-"""The files of a batch as open descriptors, because a measurement child cannot open files."""
+"""The files of a batch as open descriptors, because a measurement child cannot open files
+itself."""
 
 from __future__ import annotations
 
@@ -16,21 +17,21 @@ _SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_
 
 
 class BlobSource(Protocol):
-    """The source of a request's blobs."""
+    """A source of the blobs that a request names by digest."""
 
     def path(self, sha256: str) -> Path:
-        """Return the path of the file that holds exactly the bytes of this digest; raises an error
-        if there is none."""
+        """Return the path of the file whose content has this digest. Raises an error if there is
+        none."""
         ...
 
 
 class BlobError(Exception):
-    """A blob is missing, unreadable, or has other bytes than its name states."""
+    """A blob is missing or unreadable, or its bytes do not match its digest."""
 
 
 class BatchFiles(Closing):
-    """The code objects of a batch, in sealed memory so that the hashed bytes are the bytes that
-    run, and its blobs."""
+    """The code objects of a batch, copied to sealed memory files so that the bytes that run are
+    exactly the hashed bytes, and the batch's blobs as open files."""
 
     def __init__(self, request: MeasureRequest, blobs: BlobSource) -> None:
         """Open the files. Raises BlobError."""

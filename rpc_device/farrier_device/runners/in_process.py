@@ -1,4 +1,5 @@
-"""Measure in this process, on a device that needs no isolation or cannot have it."""
+"""A runner that measures in this process, on a device that needs no isolation or cannot be
+isolated."""
 
 from __future__ import annotations
 
@@ -22,8 +23,8 @@ from farrier_device.measuring import Candidates
 
 
 class InProcessRunner:
-    """Implements `farrier.measure.Runner` in this process; each batch opens the device again. Code
-    that hangs or crashes takes this process with it."""
+    """A runner, as defined by `farrier.measure.Runner`, in this process. Each batch opens the
+    device again. Code that hangs or crashes takes this process down."""
 
     devices: int | None = None
 
@@ -31,11 +32,12 @@ class InProcessRunner:
         self._open_device = open_device
 
     def name_of(self, device: AnyDevice) -> str:
-        """Return the name that results have."""
+        """Return the name of the device for results."""
         return type(device).__name__
 
     def is_emulated(self, device: AnyDevice) -> bool:
-        """Return True if the device is software, whose times say nothing."""
+        """Return True if the device is emulated in software, so that its times are not those of
+        hardware."""
         return False
 
     def measure(self, request: MeasureRequest, blobs: Any, cancelled: Any = None) -> MeasureResult:
@@ -70,7 +72,7 @@ class InProcessRunner:
         return MeasureResult(results, device=name, run_s=run_s, emulated=emulated)
 
     def close(self) -> None:
-        """Nothing is open between batches."""
+        """Do nothing, because nothing stays open between batches."""
 
 
 def _blobs_of(candidate: Candidate) -> Iterator[str]:

@@ -1,10 +1,11 @@
 """The runner of this machine: it measures batches in sandboxed children, and survives their
 failures.
 
-The local compile path and the device agent use it. Every batch has a child of its own, which loads
-one library and is gone, with all processes that the library has started, before the next begins:
-nothing of one library can reach another. A child that crashed or hung is replaced when the next
-candidate needs it. (No spare child waits, because its start would disturb the timing.)
+The compiler (on its own machine) and the device agent use this runner. Every batch has its own
+child, which loads one library. The child and all processes that the library has started are ended
+before the next batch begins, so that no library can affect another. A child that crashed or hung is
+replaced when the next candidate needs one. (No spare child is started in advance, because its start
+would disturb the timing.)
 """
 
 from __future__ import annotations
@@ -42,12 +43,13 @@ __all__ = ["BlobSource", "ChildRunner"]
 
 
 class ChildRunner(Closing):
-    """Measures one batch at a time; further callers wait.
+    """A runner that measures one batch at a time in sandboxed children; further callers wait.
 
-    `require` names layers of the sandbox ("seccomp+landlock") without which nothing is run. `pin`
-    binds each worker thread of a candidate to one CPU. `engines` are the other engines that models
-    may be raced with. `adapter` is the name of a GPU (`adapters.Adapter`) that measures code for
-    GPUs, and `code` the kind of code for which `sandbox_level` reports.
+    `require` names the layers of the sandbox ("seccomp+landlock") without which nothing is run.
+    `pin` binds each worker thread of a candidate to one CPU. `engines` are the other inference
+    engines that models may be compared with. `adapter` is the name of a GPU (`adapters.Adapter`)
+    that measures code for GPUs, and `code` the kind of code for which `sandbox_level` reports the
+    level.
     """
 
     def __init__(
@@ -62,8 +64,8 @@ class ChildRunner(Closing):
         adapter: str = "",
         code: str = HOST_CODE,
     ) -> None:
-        """Create a runner. `emulated` states whether this machine is software; None to detect
-        it."""
+        """Create a runner. `emulated` states whether this machine is emulated in software; None
+        means to detect that."""
         self._device = device
         self.emulated = describe.is_emulated() if emulated is None else emulated
         self._supervisor = Supervisor(
@@ -77,21 +79,22 @@ class ChildRunner(Closing):
 
     @property
     def kind(self) -> str:
-        """The word for it in a device's description."""
+        """The word for this kind of runner in a device's description."""
         return "child" if self._code in devices.KINDS else SIMULATOR.name
 
     @property
     def kinds(self) -> frozenset[str]:
-        """The kinds of code that it measures: those of an adapter if it has one."""
+        """The kinds of code that this runner measures; with an adapter, those of the adapter."""
         return devices.kinds_with(self._code)
 
     @property
     def devices(self) -> int | None:
-        """None, because this machine measures."""
+        """The number of farm devices, which is None because this machine itself measures."""
         return None
 
     def sandbox_level(self) -> str:
-        """The isolation that children reach here, such as "seccomp+landlock+pidns+rlimits".
+        """The isolation level that children reach on this machine, such as
+        "seccomp+landlock+pidns+rlimits".
 
         Raises SandboxError if no child starts, or the level lacks a required layer.
         """
@@ -107,8 +110,8 @@ class ChildRunner(Closing):
         """Return the result of a batch. Failures of candidates, blobs and children are fields of
         the result, not exceptions.
 
-        When it returns, no process that the library has started runs any more. A batch whose
-        `cancelled` is set ends within a second, as `DeviceFault.LOST`.
+        When the call returns, all processes that the library has started have ended. A batch whose
+        `cancelled` is set ends within a second, with `DeviceFault.LOST`.
         """
         request = for_an_emulator(request) if self.emulated else request
         level = ""
@@ -189,8 +192,8 @@ def _without_rival(request: MeasureRequest) -> MeasureRequest:
 
 
 def for_an_emulator(request: MeasureRequest) -> MeasureRequest:
-    """Return the batch with more time for each candidate and no limit of drift, because the speed
-    of an emulator depends on the code that it has translated already."""
+    """Return the request with more time for each candidate and no limit on drift, because the speed
+    of an emulator changes as it translates more of the code."""
     timeout_s = _PATIENCE * request.policy.timeout_s
     policy = dataclasses.replace(request.policy, timeout_s=timeout_s, max_drift=math.inf)
     return dataclasses.replace(request, policy=policy)

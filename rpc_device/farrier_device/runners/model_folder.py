@@ -1,4 +1,4 @@
-"""The files of a model that an engine on a device loads: links to blobs, in a folder of its own."""
+"""The files of a model for an engine on a device: links to blobs, in a folder of their own."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _MODEL = "model.onnx"
 
 @contextlib.contextmanager
 def laid_out(rival: Rival, parent: Path | None, blobs: BlobSource) -> Iterator[Path]:
-    """Lay out a model's files in a new folder below `parent`, and yield the path of the model.
-    Raises EngineError."""
+    """Create the files of a model in a new folder below `parent`, and yield the path of the model
+    file. Raises EngineError."""
     if parent is not None:
         parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="farrier-model-", dir=parent))
@@ -44,15 +44,16 @@ def _link_all(rival: Rival, blobs: BlobSource, folder: Path) -> Path:
 
 
 def _check_location(location: str) -> None:
-    """Raise EngineError unless the path is relative and stays inside its folder."""
+    """Raise EngineError unless a location is a relative path that stays inside its folder."""
     path = PurePosixPath(location)
     if "\0" in location or path.is_absolute() or ".." in path.parts:
         raise EngineError(f"the model names a file outside of its folder: {location[:100]!r}")
 
 
 def _link(blob: Path, place: Path) -> None:
-    """Link a place to a blob's bytes, or copy them from another disk. The engine's
-    process reads below the folder, and no link leads out of it."""
+    """Create the file `place` as a hard link to a blob, or as a copy if the blob is on another
+    disk. The engine's process may read everything in the folder, so no symbolic link must lead out
+    of it."""
     place.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.link(blob, place)

@@ -1,16 +1,19 @@
-"""A batch with its reference kernel, which is measured before and after the candidates.
+"""The measurement of a batch with a reference kernel, which runs before and after the candidates.
 
-The reference decides who is to blame for a failure. The candidates share a process with it, and a
-candidate that writes outside its memory spoils the process for all that run later:
+The result of the reference determines the cause of a failure. The candidates share a process with
+the reference, and a candidate that writes outside of its memory corrupts the process for all that
+run later:
 
-    the reference fails, where other batches ran    measure again in a fresh process
-    the reference fails, first in a fresh process   the device's fault, or the library's
-    the reference fails only after candidates       one spoilt the process: measure by halves, each
-                                                    in a fresh one, down to it
-    a candidate fails, where others ran before      measure it again, alone in a fresh process, and
-                                                    the others too, where it does well there
-    the reference is right, but slower at the end   the device drifted
-    the reference is right, and faster at the end   it had yet to wake up: nothing is lost
+    the reference fails after earlier batches      measure again in a fresh process
+    the reference fails first in a fresh process    the device or the library is at fault
+    the reference fails only after candidates       a candidate corrupted the process: measure
+                                                    halves of the batch, each in a fresh process,
+                                                    until that candidate is identified
+    a candidate fails after other candidates        measure it again, alone in a fresh process; if
+                                                    it succeeds there, also measure the others again
+    the reference is right, but slower at the end   the speed of the device has drifted
+    the reference is right, and faster at the end   the device was not at full speed at first; the
+                                                    results are kept
 """
 
 from __future__ import annotations
@@ -39,14 +42,14 @@ class AroundReference:
         self._run = run
 
     def measure(self, candidates: Sequence[Candidate]) -> MeasureResult:
-        """Return one result a candidate, or a fault. Raises the errors of `run`."""
+        """Return one result per candidate, or a fault. Raises the errors of `run`."""
         try:
             return MeasureResult(tuple(self._results(candidates, fresh=False)))
         except _FaultError as fault:
             return fault.result
 
     def _results(self, candidates: Sequence[Candidate], *, fresh: bool) -> list[CandidateResult]:
-        """Return one result a candidate. Raises _FaultError."""
+        """Return one result per candidate. Raises _FaultError."""
         run = self._run((self._reference, *candidates, self._reference), fresh)
         before, *results, after = run.results
         # The begins are counted in candidates.
@@ -81,8 +84,9 @@ class AroundReference:
         begin: int,
         index: int,
     ) -> None:
-        """Measure a failed candidate once more, alone, if other candidates had run before it in its
-        process, from `begin` on; if it succeeds, measure those again as well."""
+        """Measure a failed candidate again, alone, if other candidates (from index `begin` on) had
+        run before it in the same process. If it succeeds alone, measure these candidates again as
+        well."""
         if results[index].status is Status.OK or begin == index:
             return
         [results[index]] = self._results([candidates[index]], fresh=True)
@@ -97,7 +101,7 @@ class AroundReference:
 
 
 class _FaultError(Exception):
-    """The failure of a whole batch."""
+    """The failure of a whole batch, with its kind and cause."""
 
     def __init__(self, result: MeasureResult) -> None:
         super().__init__(result.message)
@@ -112,7 +116,7 @@ def _failing(reference: CandidateResult) -> _FaultError:
 
 
 def _spoiling(candidate: CandidateResult, reference: CandidateResult) -> CandidateResult:
-    """Return the result of a candidate that makes the reference fail after it."""
+    """Return the failed result of a candidate after which the reference fails."""
     if candidate.status is not Status.OK:
         return candidate
     how = f"{reference.status}: {reference.message}" if reference.message else reference.status

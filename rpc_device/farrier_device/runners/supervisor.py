@@ -1,5 +1,5 @@
-"""The supervisor of a measurement child, which replaces the child when a candidate takes it
-down."""
+"""The supervisor of a measurement child, which replaces the child when a candidate crashes or hangs
+it."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class CancelledError(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Run:
-    """One result a candidate, in order. The child that measured candidate `i` had begun with
-    candidate `begins[i]`."""
+    """The results of a run, one per candidate, in order. The first candidate that ran in the same
+    child as candidate `i` was candidate `begins[i]`."""
 
     results: list[CandidateResult]
     begins: list[int]
@@ -49,7 +49,7 @@ class Run:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Ending:
-    """The end of a child before its batch was done."""
+    """The end of a child before it has finished its batch."""
 
     how: str
     timed_out: bool = False
@@ -59,7 +59,8 @@ class _Ending:
 
 
 class Supervisor:
-    """A keeper of one child at a time, with one library. Not for use by two threads at once."""
+    """An owner of one child at a time, which has loaded one library. At most one thread may use a
+    supervisor at a time."""
 
     def __init__(
         self,
@@ -69,7 +70,8 @@ class Supervisor:
         device: str = "",
         secrets: Sequence[Path] = (),
     ) -> None:
-        """Create the keeper. `device` and `secrets` are those of `Children`."""
+        """Create the supervisor, without a child yet. `device` and `secrets` have the meaning that
+        they have for `Children`."""
         self._limits = limits
         self._pin = pin
         self._children = Children(limits, required, device, secrets)
@@ -78,9 +80,9 @@ class Supervisor:
 
     @contextlib.contextmanager
     def batch(self, kind: str = HOST_CODE) -> Iterator[str]:
-        """Return a context for the runs of one batch on a kind of device, with the isolation level
-        of its child. At its end the child is gone, with all processes that it has started. Raises
-        SandboxError."""
+        """Return a context for the runs of one batch on a kind of device; its value is the
+        isolation level of the child. At the end of the context the child, with all processes that
+        it has started, is ended. Raises SandboxError."""
         self._kind = kind
         try:
             yield self._children.child(kind).level
@@ -99,8 +101,8 @@ class Supervisor:
         *,
         fresh: bool = False,
     ) -> Run:
-        """Measure the candidates; `fresh` requests a child that has run nothing. Raises
-        SandboxError, CancelledError."""
+        """Measure the candidates. With `fresh`, they run in a child that has not run any code yet.
+        Raises SandboxError, CancelledError."""
         if fresh:
             self._end()
         results: list[CandidateResult] = []
@@ -137,8 +139,8 @@ class Supervisor:
         results: list[CandidateResult],
         cancelled: threading.Event,
     ) -> _Ending | None:
-        """Send the child the rest of the batch, and append its results as they arrive; return its
-        ending if it ends too early."""
+        """Send the child the rest of the batch, and append its results to `results` as they arrive.
+        Return the child's ending if it ends before the batch is finished, otherwise None."""
         child = self._children.child(self._kind)
         progress = _Progress(request, results)
         begin = time.monotonic()
@@ -182,10 +184,11 @@ class Supervisor:
 
 
 class _Progress:
-    """The progress of a child with a batch, according to its messages."""
+    """The progress of a child with its batch, according to the child's messages."""
 
     def __init__(self, request: MeasureRequest, results: list[CandidateResult]) -> None:
-        """Note the state before the first message. `results` is extended as results arrive."""
+        """Set the state before the first message. Results are appended to `results` as they
+        arrive."""
         self._request = request
         self._results = results
         self._is_loaded = self._is_started = False
@@ -195,7 +198,8 @@ class _Progress:
         self.is_over = False
 
     def take(self, message: dict[str, Any]) -> None:
-        """Note a message. Raises WireError or ValueError for an unexpected one."""
+        """Process a message of the child. Raises WireError or ValueError for an unexpected
+        message."""
         match message:
             case {"loaded": True} if not self._is_loaded:
                 self._is_loaded = True
@@ -213,7 +217,7 @@ class _Progress:
                 raise wire.WireError(f"an unexpected message {str(message)[:100]}")
 
     def ending(self, how: str, *, timed_out: bool = False, outside: bool = False) -> _Ending:
-        """Return the ending of a child at this point of its progress."""
+        """Return the ending of a child that ends at this point of its progress."""
         return _Ending(how, timed_out, outside, self._is_loaded, self._is_started)
 
     @property
@@ -225,7 +229,7 @@ class _Progress:
 
 
 def _most_bytes(request: MeasureRequest) -> int:
-    """Return the size in bytes of the longest message that the request may cause."""
+    """Return an upper bound of the size in bytes of the messages that the request may cause."""
     steps = max((1 + len(candidate.parts) for candidate in request.candidates), default=1)
     samples = max(request.policy.max_repeats, 1) * steps
     return min(_TEXT_BYTES + _SAMPLE_BYTES * samples, wire.MAX_FRAME)
@@ -245,7 +249,7 @@ def _await(sock: socket.socket, deadline: float, cancelled: threading.Event) -> 
 
 
 def _verdict(ending: _Ending, timeout_s: float) -> CandidateResult:
-    """Return the result of the candidate that was measured when its process ended."""
+    """Return the failed result of the candidate that was running when its process ended."""
     if not ending.loaded:
         return CandidateResult(Status.REJECTED, message=f"loading the library: {ending.how}")
     if not ending.started:

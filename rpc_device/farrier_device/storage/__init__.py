@@ -1,1 +1,1 @@
-"""Files that are complete and on the disk, and stores of them: shared by all packages."""
+"""Durable files, and stores of such files, for use by all packages."""

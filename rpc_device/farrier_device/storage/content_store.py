@@ -1,4 +1,4 @@
-"""Immutable files that are named by the sha256 of their bytes, so damage is seen by the name."""
+"""Immutable files that are named by the sha256 of their bytes, so that damage can be detected."""
 
 from __future__ import annotations
 
@@ -18,29 +18,31 @@ _PIECE = 1 << 20  # bytes
 
 
 class BlobMissingError(LookupError):
-    """No blob of this digest is here."""
+    """The store contains no blob with this digest."""
 
 
 class BlobMismatchError(Exception):
-    """The digest of the bytes that arrived is not the expected one."""
+    """The digest of received bytes is not the expected one."""
 
 
 class BlobDamagedError(Exception):
-    """The digest of the bytes on the disk is not the name of the blob."""
+    """The digest of a blob's bytes on the disk differs from the blob's name."""
 
 
 class ContentStore(FileStore):
-    """Blobs. What fails leaves no draft behind. A subclass words the errors for its users."""
+    """A store of blobs, files named by their digest. A failed operation leaves no temporary file
+    behind. Subclasses word the error messages for their users."""
 
     def path(self, sha256: str) -> Path:
-        """The file of a blob. Raises BlobMissingError, also if the name is not a digest."""
+        """Return the path of a blob's file. Raises BlobMissingError, also if the name is not a
+        digest."""
         if not self.has(sha256):
             raise self._missing(sha256)
         return self._path(sha256)
 
     def verified(self, sha256: str) -> Path:
-        """The file of a blob, after its bytes have been read and held to its name. Raises
-        BlobMissingError, BlobDamagedError."""
+        """Return the path of a blob's file, after comparing the digest of its bytes with its name.
+        Raises BlobMissingError, BlobDamagedError."""
         path = self.path(sha256)
         with self._errors(f"cannot read blob {sha256}"):
             digest = digest_of_file(path)
@@ -57,7 +59,8 @@ class ContentStore(FileStore):
         return self.put_stream([data])
 
     def put_file(self, path: Path, *, expected: str) -> str:
-        """Store the content of a file. Raises as `put_stream`."""
+        """Store the content of a file as a blob and return its digest. Raises the errors of
+        `put_stream`."""
         with path.open("rb") as file:
             return self.put_stream(iter(lambda: file.read(_PIECE), b""), expected=expected)
 
@@ -77,9 +80,9 @@ class ContentStore(FileStore):
             return self.adopt(draft, expected, hasher.hexdigest())
 
     def adopt(self, draft: Path, expected: str | None = None, digest: str | None = None) -> str:
-        """Turn a complete file on the same disk into a blob, and return its digest; the file loses
-        its former name. The digest is computed unless the caller passes it. Raises
-        BlobMismatchError if it is not the expected one."""
+        """Rename a complete file on the same disk to a blob, and return its digest. The digest is
+        computed unless the caller passes it. Raises BlobMismatchError if the digest is not the
+        expected one."""
         with self._errors("cannot store the blob"):
             with draft.open("rb") as file:
                 digest = digest or digest_of_file(file)
@@ -98,8 +101,9 @@ class ContentStore(FileStore):
             raise self._mismatch(digest, expected)
 
     def _is_settled(self, sha256: str) -> bool:
-        """Return whether a blob is here, whole and durable, and need not be stored again. It stays
-        the file that it is: a sandboxed process may have been given that. Notes a use."""
+        """Return whether an undamaged and durable blob is stored, so that it need not be stored
+        again. The existing file is kept, because a sandboxed process may have been granted access
+        to it. The call counts as a use of the blob."""
         if not self._is_whole(sha256) or not self.touch(sha256):
             return False
         if self._durable:  # Whoever stores it at the same time may not have synced its name yet.
@@ -107,14 +111,15 @@ class ContentStore(FileStore):
         return True
 
     def _is_whole(self, sha256: str) -> bool:
-        """Return whether a blob is here and undamaged."""
+        """Return whether a blob is stored and undamaged."""
         with contextlib.suppress(OSError):
             return self.has(sha256) and digest_of_file(self._path(sha256)) == sha256
         return False
 
     @contextlib.contextmanager
     def _draft(self) -> Iterator[tuple[Path, IO[bytes]]]:
-        """A new draft, open for writing, removed at the end unless it is a blob by then."""
+        """Return a context with a new temporary file, open for writing. The file is removed at the
+        end unless it has been renamed to a blob."""
         self.check_room(0)
         path = self.drafts / os.urandom(16).hex()
         try:
@@ -129,7 +134,7 @@ class ContentStore(FileStore):
             path.unlink(missing_ok=True)
 
     def _errors(self, action: str) -> contextlib.AbstractContextManager[None]:
-        """A context in which the OSError of a full disk becomes a NoSpaceError."""
+        """Return a context in which the OSError of a full disk becomes a NoSpaceError."""
         return _full_disk(f"no space for blobs in {self.root}")
 
     def _missing(self, sha256: str) -> Exception:

@@ -1,7 +1,7 @@
 """Files that are either complete and on the disk, or absent.
 
-A file is written under a temporary name, synced, and then renamed in one step. A process that dies
-before that leaves a hidden draft, `.NAME.XXXXXXXX`, and the former file.
+A file is written under a temporary name, synced, and then renamed atomically. A process that dies
+before the rename leaves a hidden temporary file, `.NAME.XXXXXXXX`, and the previous file.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def is_full(error: OSError) -> bool:
-    """Return whether the error is a lack of space: a full disk, a quota, or a limit on files."""
+    """Return whether the error means a lack of space: a full disk, a quota, or a limit on file
+    sizes."""
     return error.errno in _FULL
 
 
 def write_all(descriptor: int, data: bytes | memoryview) -> None:
-    """Write all bytes: one call of the system may take fewer, for example on a nearly full disk."""
+    """Write all bytes to a descriptor: a single system call may write fewer, for example on a
+    nearly full disk."""
     view = memoryview(data).cast("B")
     while view:
         view = view[os.write(descriptor, view) :]
@@ -30,8 +32,8 @@ def write_all(descriptor: int, data: bytes | memoryview) -> None:
 
 @contextlib.contextmanager
 def replacing(path: Path, *, mode: int = 0o600) -> Iterator[IO[bytes]]:
-    """Open a file that replaces `path`, synced, at the end of the context. An error within leaves
-    `path` as it was. Raises OSError."""
+    """Return a context with an open file that replaces `path`, synced, at the end of the context.
+    If the context raises an exception, `path` stays unchanged. Raises OSError."""
     with _draft(path, mode) as (draft, file):
         yield file
         _sync(file)
@@ -39,8 +41,8 @@ def replacing(path: Path, *, mode: int = 0o600) -> Iterator[IO[bytes]]:
 
 
 def create(path: Path, data: bytes, *, mode: int = 0o600) -> bool:
-    """Write a file, unless the name is taken; return whether this call wrote it. Of several
-    processes at once one does, and all find a complete file. Raises OSError."""
+    """Write a file, unless its name exists; return whether this call has written the file. Of
+    several concurrent processes one succeeds, and all see a complete file. Raises OSError."""
     with _draft(path, mode) as (draft, file):
         file.write(data)
         _sync(file)
@@ -52,7 +54,7 @@ def create(path: Path, data: bytes, *, mode: int = 0o600) -> bool:
 
 
 def append(path: Path, data: bytes, *, mode: int = 0o600) -> None:
-    """Add bytes at the end of a file, synced. Raises OSError."""
+    """Append bytes to a file and sync the file. Raises OSError."""
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, mode)
     try:
         write_all(descriptor, data)
@@ -62,7 +64,7 @@ def append(path: Path, data: bytes, *, mode: int = 0o600) -> None:
 
 
 def sync_name(path: Path) -> None:
-    """Make the name of a file durable, and that of its folder."""
+    """Make the name of a file and the name of its folder durable."""
     sync_directory(path.parent)
     sync_directory(path.parent.parent)
 
@@ -78,7 +80,8 @@ def sync_directory(directory: Path) -> None:
 
 @contextlib.contextmanager
 def _draft(path: Path, mode: int) -> Iterator[tuple[Path, IO[bytes]]]:
-    """A new file in the folder of `path`, removed at the end unless it has got another name."""
+    """Return a context with a new temporary file in the folder of `path`, open for writing. The
+    file is removed at the end unless it has been renamed."""
     draft = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:

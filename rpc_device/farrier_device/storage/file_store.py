@@ -1,7 +1,8 @@
-"""Immutable files with names, in a folder that several processes may share.
+"""Immutable named files, in a folder that several processes may share.
 
-A file is written as a draft, synced, and takes its name at once, so that whoever sees the name sees
-the whole file. `content_store.ContentStore` names files by their content.
+A file is written as a draft (under a temporary name), synced, and renamed atomically, so that a
+process that sees the file's name sees the complete file. `content_store.ContentStore` names files
+by their content.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ from farrier_device.storage.limits import Limits, StoredFile
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Layout:
-    """The paths of files and drafts below a store's root. Files of other names are not the store's.
+    """The paths of files and drafts below a store's root. Files with other names do not belong to
+    the store.
 
-    `names` and `drafts` are the patterns of their names. A file lies in a folder that the first
-    `fan_out` characters of its name name, and ends with `suffix`; drafts lie in `draft_folder`.
+    `names` and `drafts` are the patterns of their names. A file is in a subfolder whose name is the
+    first `fan_out` characters of the file's name, and ends with `suffix`; drafts are in
+    `draft_folder`.
     """
 
     names: str = r"[0-9a-f]{64}"
@@ -32,21 +35,22 @@ class Layout:
     draft_folder: str = ""
 
     def path(self, name: str) -> Path:
-        """The path of a file of the store."""
+        """Return the path of the store's file with this name."""
         return Path(name[: self.fan_out], f"{name}{self.suffix}")
 
     def is_name(self, name: str) -> bool:
-        """Return whether a file of the store may have the name: only then it becomes a path."""
+        """Return whether a file of the store may have this name; only such a name may become part
+        of a path."""
         return re.fullmatch(self.names, name) is not None
 
     def is_draft(self, name: str) -> bool:
-        """Return whether a draft may have the name."""
+        """Return whether a draft may have this name."""
         return re.fullmatch(self.drafts, name) is not None
 
 
 class FileStore:
-    """The files under `root`. Files are on the disk when a call returns, unless the store is not
-    `durable`. Limits are checked, and files removed, as `limits` says."""
+    """The files under `root`. With `durable`, a file is on the disk when the call that stores it
+    returns. `limits` determines which files are accepted and which are removed."""
 
     def __init__(
         self, root: Path, layout: Layout, limits: Limits | None = None, *, durable: bool = True
@@ -58,12 +62,12 @@ class FileStore:
         self._durable = durable
 
     def has(self, name: str) -> bool:
-        """Return whether a file is here."""
+        """Return whether the store contains a file with this name."""
         return self._layout.is_name(name) and self._path(name).is_file()
 
     def touch(self, name: str) -> bool:
-        """Note a use of a file, which then is the last to be removed; return whether it is here.
-        Raises OSError."""
+        """Record a use of a file, so that it is evicted last; return whether the store contains the
+        file. Raises OSError."""
         if not self._layout.is_name(name):
             return False
         try:
@@ -81,27 +85,29 @@ class FileStore:
                     yield from self._stored(name, path)
 
     def unfinished(self) -> Iterator[StoredFile]:
-        """Iterate over the drafts: files in the making, and what processes that died have left."""
+        """Iterate over the drafts: files that are being written, and the leftovers of processes
+        that died."""
         for path in _paths(self.drafts):
             if self._layout.is_draft(path.name):
                 yield from self._stored(path.name, path)
 
     def used(self) -> int:
-        """The bytes of all files and drafts."""
+        """The size in bytes of all files and drafts."""
         return sum(file.nbytes for file in [*self.files(), *self.unfinished()])
 
     def check_room(self, nbytes: int) -> None:
-        """Raise an error of the limits if `nbytes` more do not fit."""
+        """Raise an error of `limits` if `nbytes` more do not fit."""
         self._limits.check_room(self, nbytes)
 
     def evict(self, kept: Collection[str] = ()) -> None:
-        """Remove files until the others are within the limits, but none of those in `kept`. Raises
-        OSError."""
+        """Remove files until the store is within its limits, but none whose name is in `kept`.
+        Raises OSError."""
         for file in self._limits.surplus(self._evictable(), kept):
             self._remove(file)
 
     def remove_unfinished(self, before: float) -> int:
-        """Remove the drafts that nobody has written to since then; return their bytes."""
+        """Remove the drafts that were last written before the time `before`; return their total
+        size in bytes."""
         removed = 0
         for draft in self.unfinished():
             if draft.used < before:
@@ -110,7 +116,7 @@ class FileStore:
         return removed
 
     def last_use(self, path: Path, stat: os.stat_result) -> float:
-        """The last use of a file, in seconds since the epoch."""
+        """Return the time of the last use of a file, in seconds since the epoch."""
         return stat.st_mtime
 
     def _evictable(self) -> Iterator[StoredFile]:
@@ -120,7 +126,7 @@ class FileStore:
         file.path.unlink(missing_ok=True)
 
     def _publish(self, draft: Path, name: str) -> None:
-        """Give a draft its name. The same bytes may be published twice."""
+        """Rename a draft to its final name, which may exist already with the same bytes."""
         path = self._path(name)
         path.parent.mkdir(mode=0o700, exist_ok=True)
         draft.replace(path)
@@ -137,7 +143,7 @@ class FileStore:
 
 
 def _paths(folder: Path) -> list[Path]:
-    """Return the files of a folder; none if it cannot be read."""
+    """Return the paths in a folder; none if it cannot be read."""
     try:
         with os.scandir(folder) as entries:
             return [Path(entry.path) for entry in entries if entry.is_file()]

@@ -1,4 +1,4 @@
-"""The limits of a store: a policy that the one who opens the store hands in."""
+"""The limits of a file store: a policy object that the code which opens the store passes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ if TYPE_CHECKING:
 
 
 class NoSpaceError(Exception):
-    """The disk is full, or a file is larger than its store may grow."""
+    """The disk is full, or a file is larger than the limit of its store."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A file of a store, or a draft of one; `used` is the last use, in seconds since the epoch."""
+    """A file or draft of a store; `used` is the time of its last use, in seconds since the
+    epoch."""
 
     name: str
     path: Path
@@ -26,23 +27,25 @@ class StoredFile:
 
 
 class Limits:
-    """No limits; a subclass has some."""
+    """The base class of policies, which imposes no limits; subclasses add some."""
 
     def check_file(self, nbytes: int) -> None:
-        """Raise an error for a file that is too large for the store, whatever else it holds."""
+        """Raise an error if a file of `nbytes` is too large for the store, even for an empty
+        one."""
 
     def check_room(self, store: FileStore, nbytes: int) -> None:
         """Raise an error if the store has no room for `nbytes` more."""
 
     def surplus(self, files: Iterable[StoredFile], kept: Collection[str]) -> list[StoredFile]:
-        """Return the files to remove, so that the others are within the limits. Files whose name is
-        in `kept` stay in any case."""
+        """Return the files to remove so that the remaining ones are within the limits. A file whose
+        name is in `kept` is never returned."""
         return []
 
 
 @dataclasses.dataclass(frozen=True)
 class LeastRecentlyUsed(Limits):
-    """All files take `max_bytes` together at most: the least recently used go first."""
+    """A limit of `max_bytes` for the total size of all files: the least recently used files are
+    removed first."""
 
     max_bytes: int
 

@@ -1,6 +1,7 @@
-"""The work of a job's process: a module for each kind of job.
+"""The work of a job's process: one module for each kind of job.
 
-Modules that read models are imported within functions, when the limits of the process are set."""
+Modules that parse models are imported inside functions, after the limits of the process are set.
+"""
 
 from __future__ import annotations
 

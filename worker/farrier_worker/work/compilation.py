@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 
 def work(line: JobChannelClient) -> None:
-    """Compile the model of a job, with measurements and verification on the farm's devices."""
+    """Compile the model of a job, with measurements and verification on the farm's devices; `line`
+    is the job's channel."""
     if line.order["now"]:
         _in_versions(line)
     else:
@@ -44,8 +45,8 @@ def _once_tuned(line: JobChannelClient) -> None:
 
 
 def _in_versions(line: JobChannelClient) -> None:
-    """Send the artifact at once, and each better one as a further version. An attempt that finds
-    versions continues from the newest."""
+    """Send the first artifact at once, and each better artifact as a further version. An attempt
+    for which versions exist already continues from the newest version."""
     from farrier.background.rounds import rounds_of
     from farrier.options import CompileOptions
     from farrier.pipeline import improved_models
@@ -73,14 +74,14 @@ def _in_versions(line: JobChannelClient) -> None:
 
 
 def _product(line: JobChannelClient, artifact: Artifact) -> Product:
-    """Return the artifact as a product, signed by the farm."""
+    """Return the artifact as a product to send, with the farm's signature."""
     artifact.sign(line.sign)
     return Product("artifact", artifact.write, artifact.report)
 
 
 def _base(line: JobChannelClient) -> CostModel | None:
-    """Return the farm's cost model, or None for the built-in one. It was trained on measurements of
-    other jobs, so it is read in the same sandbox as the model."""
+    """Return the farm's cost model, or None for the built-in model. The farm's model was trained on
+    measurements of other jobs and is not trusted, so it is read inside the sandbox."""
     from farrier.cost_model import CostModel
 
     if "cost_model" not in line.order:

@@ -1,4 +1,4 @@
-"""The inspection of a model, which yields a document."""
+"""The inspection of a model, whose result is a document."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from farrier_worker.work.product import Product, model_of
 
 
 def work(line: JobChannelClient) -> None:
-    """Inspect the model of a job. A file that is not a model yields a document as well, which
+    """Inspect the model of a job. A file that is not a model also results in a document, which
     states that."""
     from farrier.frontends.registry import frontend_of
 

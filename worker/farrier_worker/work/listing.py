@@ -12,7 +12,7 @@ _SAID_EVERY = 16
 
 
 def work(line: JobChannelClient) -> None:
-    """List the kernels of a compiled model; nothing is measured."""
+    """List the kernels of a compiled model, without measuring them."""
     from farrier.listing.listing import list_kernels
     from farrier.options import CompileOptions
     from farrier.progress import StageStarted

@@ -1,4 +1,4 @@
-"""The products of jobs."""
+"""The products of jobs, such as artifacts and documents."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Product:
-    """A product of a job: `name` is used in messages; `write` writes it to a file, perhaps several
-    times."""
+    """A product of a job: `name` is its name in messages; `write` writes it to a file, and may be
+    called several times."""
 
     name: str
     write: Callable[[IO[bytes]], None]
@@ -29,8 +29,8 @@ class Product:
     def hand_over(
         self, line: JobChannelClient, tell: Callable[[int, dict[str, Any]], None]
     ) -> None:
-        """Write the product to a file, and have `tell` send the open file and the report. Raises
-        StorageError, and the errors of `tell`."""
+        """Write the product to a file, and have `tell` send the open file and the report to the
+        supervisor. Raises StorageError, and the errors of `tell`."""
         with tempfile.TemporaryFile(buffering=0) as file:
             once_there_is_room(
                 lambda: self._write_to(file.fileno()), line.order["room_wait_s"], line.say
@@ -52,7 +52,7 @@ class Product:
 
 
 def model_of(order: Mapping[str, Any]) -> Model:
-    """Return the model of a job."""
+    """Return the model of a job from the job's order."""
     from farrier.frontends.onnx.model.file import Model
 
     data = {location: Path(path) for location, path in order["data"].items()}
