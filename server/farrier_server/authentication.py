@@ -118,9 +118,9 @@ class Authentication:
 
 
 def _authorization(request: Request) -> str:
-    """Return the value of the Authorization header, "" if there is none. Raises AuthenticationError
-    for several such headers: a proxy in front of this server may have checked another one than this
-    server would."""
+    """Return the value of the Authorization header, "" for a request without one. Raises
+    AuthenticationError for several such headers: a proxy in front of this server may have checked a
+    different one than this server would."""
     headers = request.headers.getlist("authorization")
     if len(headers) > 1:
         raise AuthenticationError(

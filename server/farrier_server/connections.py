@@ -218,8 +218,9 @@ class Connection(H11Protocol):
             self._close()
 
     def give_way(self, *, to: Connection) -> None:
-        """Close this waiting connection in favour of the new connection `to`. If both are the same,
-        because all other connections serve a request, the client is answered with BusyError."""
+        """Close this waiting connection in favour of the new connection `to`. If this connection is
+        the new one itself, because all other connections serve requests, its client is answered
+        with BusyError."""
         if to is self:
             self._refuse(BusyError(f"all {self._all.most} connections have a request under way"))
         else:  # Abort at once: an orderly close would wait for the client.

@@ -16,8 +16,8 @@ from farrier_server.shared import Shared
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Context:
-    """The context of one application. `stopping` is set when the server begins to shut down;
-    endless streams, such as those of `hub`, end then."""
+    """The context of an application. `stopping` is set when the server begins to shut down; event
+    streams, which have no end otherwise, end then."""
 
     farm: Farm
     hub: Hub

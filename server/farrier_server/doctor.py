@@ -223,7 +223,7 @@ def _measured(farm: Farm, device: Device, wait_s: float) -> Finding:
 
 def _request(farm: Farm, device: Device) -> MeasureRequest:
     """Return a batch that measures only the reference kernel, for the device's class. Raises
-    NotFoundError."""
+    NotFoundError if the device has no class."""
     its_class = farm.devices.device_class(device.device_class)
     if its_class is None:
         raise NotFoundError(f"no class {device.device_class!r}", hint="let it register again")

@@ -250,8 +250,8 @@ async def _in_time(
 async def _in_turn(
     turn: asyncio.Semaphore, app: ASGIApp, scope: Scope, receive: Receive, send: Send
 ) -> None:
-    """Run a route while holding `turn`, one of the user's threads. It is released when the answer
-    begins, so that a client that reads slowly delays no other request."""
+    """Run a route while holding `turn`, the right to use one of the user's threads. The right is
+    returned when the answer begins, so that a client that reads slowly delays no other request."""
     async with contextlib.AsyncExitStack() as until_answered:
         await until_answered.enter_async_context(turn)
 

@@ -106,9 +106,9 @@ class Limits:
         """The number of refused requests, by the name of the limit."""
 
     def enter(self, user: str, pool: Pool) -> Callable[[], None]:
-        """Count a request as in progress, and return the function that ends this, to be called
-        once. Raises TooManyRequestsError if the user has too many requests in the pool, BusyError
-        if the whole pool is full."""
+        """Count a request as in progress, and return the function to call once when the request
+        ends. Raises TooManyRequestsError if the user has too many requests in the pool, BusyError
+        if the pool is full."""
         use = self._use(user)
         self._check_share(user, use, pool)
         if self.taken[pool] >= PLACES[pool]:

@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 class Metrics:
-    """The metrics of one application."""
+    """The Prometheus metrics of an application (an API server)."""
 
     def __init__(self, farm: Farm, limits: Limits) -> None:
         self._registry = CollectorRegistry()

@@ -1,8 +1,8 @@
 """The audit log: the user, time and origin of each change of the farm.
 
-farrier:audit                    stream of entries. Entries older than `audit_age_s` are removed; if
-                                 there are more than `audit_kept`, so are the oldest entries of the
-                                 user who has most
+farrier:audit                    stream of entries. Entries older than `audit_age_s` are removed. If
+                                 there are more than `audit_kept`, the oldest entries of the user
+                                 with most entries are removed
 farrier:audit:counts             sorted set: role and user → the number of the user's entries
 farrier:audit:of:<role and user> list of the ids of the user's entries, the oldest first
 <home>/audit.pending             lines of JSON: entries of commands that ran on the farm's machine

@@ -134,8 +134,8 @@ class Quotas:
 
     def _settle(self, user: str) -> bool:
         """Drop the entries of the user's files that a job or model now refers to, or that were
-        removed. Return False if there were none, or if this process has checked the user within
-        `_SETTLED_S`."""
+        removed. Return False if no entry was dropped, or if this process has checked the user
+        within `_SETTLED_S`."""
         now = time.monotonic()
         if now < self._settled.get(user, 0.0):
             return False

@@ -94,8 +94,8 @@ def _of(settings: Settings, role: TokenRole) -> tuple[str | None, Path | None]:
 
 
 def _create(path: Path) -> str:
-    """Create a token file and return its token. If two processes do so at once, both return the
-    same token."""
+    """Create a token file and return its token. If two processes create the file at once, both
+    return the same token."""
     token = secrets.token_urlsafe(32)
     with disk.storage_errors(f"cannot write the token file {path}"):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -92,7 +92,8 @@ def back_up(farm: Farm, target: Path) -> Summary:
 
 
 def _written(farm: Farm, place: _Place, beside: Path) -> tuple[dict[str, Any], Summary]:
-    """Write everything except the manifest to `place`; return the manifest and the totals."""
+    """Write everything except the manifest to `place`, the folder or archive of the backup; return
+    the manifest and the totals."""
     files: dict[str, tuple[int, str]] = {}
     with farm.blobs.keeping(), tempfile.NamedTemporaryFile(dir=beside, prefix=".farrier-") as taken:
         farm.client.snapshot(taken)

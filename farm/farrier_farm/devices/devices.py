@@ -171,20 +171,22 @@ class Devices:
 
     def is_there(self, class_id: str, device_id: str = "") -> bool:
         """Return whether a device of the class is connected and may get batches; with `device_id`,
-        whether that device is. Takes one script, independently of the number of devices."""
+        whether this holds for that device. The check is a single script, whose cost does not depend
+        on the number of devices."""
         return bool(self._call("is_there", device_id, class_id)[1] == "1")
 
     def with_engine(self, engine: str, class_id: str, device_id: str = "") -> Sequence[str]:
         """Return some devices of a class that may get batches and have the given inference engine
-        installed, the device with the latest heartbeat first; with `device_id`, only that device if
-        it qualifies. Takes one script, independently of the number of devices."""
+        installed, the device with the latest heartbeat first; with `device_id`, only that device,
+        if it qualifies. The query is a single script, whose cost does not depend on the number of
+        devices."""
         names: Sequence[str] = self._call("with_engine", device_id, class_id, engine)[1]
         return names
 
     def measuring(self, class_id: str, *, trusted: bool = False) -> Sequence[str]:
         """Return some devices of a class that may get batches, the device with the latest heartbeat
-        first; with `trusted`, only trusted devices. Takes one script, independently of the number
-        of devices."""
+        first; with `trusted`, only trusted devices. The query is a single script, whose cost does
+        not depend on the number of devices."""
         return self.with_engine(_TRUSTED if trusted else "", class_id)
 
     def of_class(self, class_id: str, limit: int) -> Sequence[Device]:

@@ -74,8 +74,8 @@ class Admission:
         return Admitted(to_text(machine.description), place)
 
     def require(self, place: MeasurementTarget) -> None:
-        """Raise DeviceAwayError if no device of the place is connected, or no connected device of
-        the place may get batches. The error names alternative targets."""
+        """Raise DeviceAwayError unless a connected device of `place` (a device class or a single
+        device) may get batches. The error names alternative targets."""
         if self.is_served(place):
             return
         devices = self._devices_of(place)
@@ -94,13 +94,15 @@ class Admission:
         raise self._away(f"no device for {_called(place)} is connected")
 
     def is_served(self, place: MeasurementTarget) -> bool:
-        """Return whether a connected device of the place may get batches. Takes one script,
-        independently of the number of devices."""
+        """Return whether a connected device of `place` (a device class or a single device) may
+        get batches. The check is a single script, whose cost does not depend on the number of
+        devices."""
         return self._devices.is_there(place.device_class, place.device)
 
     def serving(self, place: MeasurementTarget) -> int:
-        """Return the number of connected devices of the place that may get batches. Takes one
-        command, independently of the number of devices."""
+        """Return the number of connected devices of `place` (a device class or a single device)
+        that may get batches. The query is a single command, whose cost does not depend on the
+        number of devices."""
         if place.device:
             return int(self.is_served(place))
         return self._devices.serving(place.device_class)
@@ -108,9 +110,10 @@ class Admission:
     def place_with(
         self, place: MeasurementTarget, engine: str, preferred: str = ""
     ) -> MeasurementTarget:
-        """Return a device of the place that has the inference engine `engine` installed, for a
-        comparison with Farrier: `preferred`, if it has the engine. Raises NoDeviceError, which
-        states what to install. Takes one script, independently of the number of devices."""
+        """Return a device of `place` (a device class or a single device) that has the inference
+        engine `engine` installed, for a comparison with Farrier: `preferred`, if it has the engine.
+        Raises NoDeviceError, which states what to install. The query is a single script, whose cost
+        does not depend on the number of devices."""
         devices = self._devices.with_engine(engine, place.device_class, place.device)
         if not devices:
             called = _called(place)

@@ -128,9 +128,9 @@ class Curves:
 
 
 def thinned(points: Sequence[Point], most: int) -> Sequence[Point]:
-    """Return at most `most` of the points (`most` must be at least 3): the first, the last, the
-    lowest, and of the others those with the largest steps. As in `curves.lua`, each pass keeps at
-    least one of three neighbouring points."""
+    """Return at most `most` of the points (`most` must be at least 3). The first, the last and the
+    lowest point are always included, and further points in the order of the size of their steps. As
+    in `curves.lua`, each pass removes at most two of three neighbouring points."""
     if most < 3:
         raise ValueError(f"a curve of {most} points shows nothing")
     kept = list(points)

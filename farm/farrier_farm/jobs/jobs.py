@@ -59,11 +59,11 @@ class TimeUsed:
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Job(JobStatus):
     """A snapshot of a job. `model` is the id of a model (`models.Manifest.id`). `artifact` is the
-    SHA-256 of the blob of the artifact; if there are several versions, of the one in use. `options`
-    are the fields of `CompileOptions`, perhaps of a newer version. `error` is a problem: `{"code",
-    "message", "hint"}`. `place` is the devices that measure the job; it is None for a job that was
-    queued by a version without device classes. For a job that lists kernels, `of` is the id of the
-    compilation job, and `compiled` the artifact of that job."""
+    SHA-256 of the artifact's blob; if the artifact has several versions, of the version in use.
+    `options` are the fields of `CompileOptions`, perhaps of a newer version. `error` is a problem:
+    `{"code", "message", "hint"}`. `place` is the devices that measure the job; it is None for a job
+    that was queued by a version without device classes. For a job that lists kernels, `of` is the
+    id of the compilation job, and `compiled` the artifact of that job."""
 
     kind: JobKind
     state: State
@@ -251,9 +251,9 @@ class Jobs:
     def _prepare(
         self, kind: JobKind, of: str, fields: dict[str, str], owner: str
     ) -> tuple[Job, bool]:
-        """Return the inspection of the model `of`, or the listing of the job `of`, and whether it
-        is new. Queue a new one if there is none, if it failed, or if it belongs to another version
-        of the artifact."""
+        """Return the inspection of the model `of`, or the listing of the job `of`, and whether the
+        returned job is new. A new job is queued if there is none, if the existing job failed, or if
+        the existing listing belongs to another version of the artifact."""
         before = self.prepared(kind, of)
         if before is not None:
             is_wanted = not before.state.final or before.state is State.SUCCEEDED

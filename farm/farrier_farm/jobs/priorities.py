@@ -1,4 +1,4 @@
-"""The priority of a job among those of its user.
+"""The priority of a job among the jobs of the same user.
 
 The priority determines the order in which the jobs of one user are leased. It does not affect the
 order of users, which depends on their running jobs (`shares.lua`), so no priority is at the expense

@@ -95,9 +95,9 @@ ALL = TrialFilter()
 class JobTask:
     """A task of a job. `schedule` has the fields of `farrier.progress.TaskSchedule`, perhaps with
     fields of newer versions; `sizes` are the values of dynamic dimensions, by symbol, for which the
-    task is specialized. The times in seconds are those of the first and of the best successful
-    trial of this job, measured alone and in the model; the times of the first trial are None for a
-    job of an older version."""
+    task is specialized. The times, in seconds, are the times of the first and of the best
+    successful trial of the task in this job, measured on the kernel alone and in the model; the
+    times of the first trial are None for a job of an older version."""
 
     schedule: dict[str, Any]
     trials: int
@@ -166,7 +166,7 @@ class Trials:
         """Return trials after the id `after`, and the `after` of the next page, "" on the last
         page. With a filter, a limited number of trials is examined, so a page before the last may
         have fewer than `limit` trials, or none. Raises UsageError if the order is by time and the
-        trial `after` is no longer kept."""
+        trial `after` has been dropped."""
         count = limit
         if order is TrialOrder.FASTEST:
             if wanted.looks_within_task:

@@ -6,8 +6,8 @@
     kept         the number of the version that a user has selected
 
 All fields except `kept` are written by the attempt that holds the lease, and a version that was
-added never changes; only users write `kept`. Therefore neither overwrites the data of the other, in
-whatever order they write.
+added never changes; only users write `kept`. Therefore an attempt and a user never overwrite each
+other's data, in whatever order they write.
 """
 
 from __future__ import annotations

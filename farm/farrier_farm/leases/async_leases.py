@@ -1,5 +1,5 @@
-"""The interface of the lease layer for brokers, on an event loop. The guarantees are those of
-`leases.py`, because both use the same script."""
+"""The interface of the lease layer for brokers, on an event loop. `AsyncLeases` guarantees the same
+as `leases.Leases`, because both use the same script."""
 
 from __future__ import annotations
 

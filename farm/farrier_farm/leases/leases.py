@@ -356,8 +356,9 @@ class Leases:
         limit: int,
         newest_first: bool = True,
     ) -> list[str]:
-        """Return the ids of a page of items by time of creation, next to the id `after`: the items
-        of a group, or all items, or only those in a state, of a share (owner), or both."""
+        """Return the ids of a page of items in the order of creation, next to the id `after`: the
+        items in `state` and of `share` (an owner) as far as these are set, or, if neither is set,
+        the items of `group`."""
         if state is not None:
             key = f"{self._prefix}:state:{state}{share and f':{share}'}"
         else:

@@ -50,9 +50,9 @@ class Retention:
 
     def forget(self, job_id: str) -> None:
         """Remove a job with its events, idempotency key, batches, builds, and the listing of its
-        kernels. A job that has not ended is cancelled first. Its artifacts are removed at once if
-        no other job has the same; recently written ones, and the model, are removed by a later
-        sweep. Raises NotFoundError."""
+        kernels. A job that has not ended is cancelled first. An artifact of the job is removed at
+        once if no other job has the same artifact and it was not written recently; otherwise a
+        later sweep removes the artifact, and the model. Raises NotFoundError."""
         job = self._jobs.get(job_id)
         self._jobs.leases_of(job_id).forget(job_id)
         self._measurements.drop(job_id)

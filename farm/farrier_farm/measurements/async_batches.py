@@ -175,8 +175,8 @@ class Batches:
         await self.leases.finish(lease, State.SUCCEEDED, {"result": text})
 
     async def _fail(self, lease: Lease, session: str, doubted: str, result: MeasureResult) -> None:
-        """Store the failure of a whole batch. `doubted` is the first device that has reported a
-        fault of the library or of itself."""
+        """Store the failure of a batch as a whole. `doubted` is the device that was the first to
+        report a fault of the library or of itself for this batch, if any."""
         device_id, batch_id = lease.owner, lease.item
         reason = f"{result.fault}: {result.message} ({device_id})"
         if result.blame is Blame.FARM:

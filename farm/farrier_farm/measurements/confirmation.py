@@ -1,8 +1,8 @@
 """Verification of a model's outputs by a trusted device, or by two devices that agree.
 
 A device compares the outputs and times the model itself, so a device that is not trusted could
-report anything. Its result is accepted if another device of the class returns the same; if there is
-no other device, the result is marked `untrusted`.
+report anything. The result of such a device is accepted only if another device of the class reports
+the same result; without another device, the result is marked `untrusted`.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ class Confirmation:
         return None
 
     def _others(self, first: str, measure: Measure) -> Iterator[MeasureResult]:
-        """Yield the results of devices of the class other than `first`, those of trusted devices
-        first."""
+        """Yield the results of devices of the class other than `first`, starting with trusted
+        devices."""
         if self._place.device:
             return
         its_class = self._place.device_class

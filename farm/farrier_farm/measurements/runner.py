@@ -75,8 +75,8 @@ class FarmRunner:
 
     @property
     def devices(self) -> int | None:
-        """Return the number of connected devices that may measure for this runner. Takes one Redis
-        command."""
+        """Return the number of connected devices that may measure for this runner, by a single
+        Redis command."""
         return self._admission.serving(self._place)
 
     def measure(
@@ -109,8 +109,8 @@ class FarmRunner:
         blobs: BlobSource,
         cancelled: threading.Event | None,
     ) -> MeasureResult:
-        """Return the result of a device of the place. If the farm has lost a blob, store the blobs
-        again and repeat the measurement."""
+        """Return the result of a device of `place` (a device class or a single device). If the farm
+        has lost a blob, store the blobs again and repeat the measurement."""
         result = self._measured(request, place, blobs, cancelled)
         if result.fault is not None and result.blame is Blame.FARM:
             self._listener(progress.Warned(f"{result.message}; the job stores it again"))

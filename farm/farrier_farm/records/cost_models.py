@@ -73,9 +73,9 @@ class ModelVersion:
 @dataclasses.dataclass(frozen=True, slots=True)
 class CostModelState:
     """The state of the cost models. `in_use` is the version in use, or None; `versions` are the
-    stored ones, the oldest first. `decided`, `outcome` and `records` describe the last training:
-    its time in Unix seconds, its outcome, and the number of records that the farm had; None, None
-    and 0 before the first training."""
+    stored versions, the oldest first. `decided`, `outcome` and `records` describe the last
+    training: its time in Unix seconds, its outcome, and the number of records that the farm had;
+    None, None and 0 before the first training."""
 
     turn: int
     in_use: ModelVersion | None

@@ -98,8 +98,8 @@ class ContentStore(content_store.ContentStore):
         return super().used() + sum(file.nbytes for file in self._aside())
 
     def remove(self, sha256: str, is_needed: Callable[[str], bool]) -> bool:
-        """Remove a blob, unless `is_needed` returns true for it. If another process stores the blob
-        again meanwhile, and has marked it as needed before, the blob stays."""
+        """Remove a blob, unless `is_needed` returns true for it. A process that marks a blob as
+        needed before it stores the blob cannot lose the blob to a concurrent removal."""
         return self.has(sha256) and self._removed(self._path(sha256), is_needed, math.inf)
 
     def discard(self, sha256: str, is_needed: Callable[[str], bool], older_than_s: float) -> None:

@@ -1,8 +1,8 @@
 """Routes for the inspection of a model before compilation. A worker parses the model and writes the
 result to a document, since the server itself parses no models.
 
-    POST /v1/models/{id}/inspection   → queued, unless it was before
-    GET  /v1/models/{id}/inspection   → how far it is, and the document
+    POST /v1/models/{id}/inspection   → queues an inspection, unless there is one
+    GET  /v1/models/{id}/inspection   → its progress, and the document
 
 The worker that writes the document parses an untrusted model, so the server does not trust the
 document either: its size is bounded, and the type and limits of every field are checked.

@@ -1,9 +1,9 @@
 """Routes for the list of the kernels of a compiled model. A worker prepares the list from the model
 and the artifact.
 
-    POST /v1/jobs/{id}/listing               → queued, unless it was before
-    GET  /v1/jobs/{id}/listing               → how far it is, and the kernels
-    GET  /v1/jobs/{id}/listing/kernels/{k}   → the texts of one of them
+    POST /v1/jobs/{id}/listing               → queues a listing, unless there is one
+    GET  /v1/jobs/{id}/listing               → its progress, and the kernels
+    GET  /v1/jobs/{id}/listing/kernels/{k}   → the texts of a kernel
 
 The worker that writes the document parses an untrusted model, so the server does not trust the
 document either: its size is bounded, and the type and limits of every field are checked.

@@ -2,7 +2,7 @@
 to, each uploaded separately.
 
     POST /v1/models {message, files}   → the model and its id; the same model again has the same id
-    GET  /v1/models/{id}               → what it consists of
+    GET  /v1/models/{id}               → the list of its files
 
 A model of a single file needs no request to these routes: the SHA-256 of its upload is its id.
 """

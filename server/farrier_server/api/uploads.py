@@ -1,9 +1,9 @@
 """Routes for uploads. A model's files are sent in chunks; after a broken connection, an upload
 continues at the last byte that arrived.
 
-    POST  /v1/uploads {size, sha256}        → id, offset; complete at once for a file of theirs
+    POST  /v1/uploads {size, sha256}        → id, offset; complete at once if the user has the file
     PATCH /v1/uploads/{id}  Upload-Offset   → appends the body; the last byte completes the upload
-    GET, HEAD /v1/uploads/{id}              → the offset to go on at
+    GET, HEAD /v1/uploads/{id}              → the offset at which to continue
 
 The server never parses the uploaded bytes: it only writes them to disk and computes their SHA-256.
 """

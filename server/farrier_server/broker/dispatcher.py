@@ -1,10 +1,10 @@
 """The dispatcher: the only part of a broker that waits for batches and hands them to devices.
 
 A waiting device causes no work in Redis. The dispatcher reads the announcements of new batches of
-all queues in one blocking read. For each batch it wakes the device that has waited longest among
-those of the queue, and the call of that device then leases the batch itself. Some batches are not
-announced, because their lease expired or the announcement was trimmed from the stream before it was
-read: a sweep, once a second, discovers them.
+all queues in one blocking read. For each batch it wakes the device that has waited longest for that
+queue, and the call of that device then leases the batch itself. Some batches are not announced,
+because their lease expired or the announcement was trimmed from the stream before it was read: a
+sweep, once a second, discovers them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The middleware that serves the dashboard's pages and assets, which need no token. Other requests
 are passed on to the API.
 
-/assets/VERSION/app/main.js   a file as of this version, kept for ever
-/assets/app/main.js           the same, asked for anew each time
-/jobs/j-17                    a page: the same document for all of them, which looks at the address
+/assets/VERSION/app/main.js   the file of this version; browsers may cache it forever
+/assets/app/main.js           the file of the present version; browsers ask for it each time
+/jobs/j-17                    a page. All pages are one document, whose script reads the address
 """
 
 from __future__ import annotations

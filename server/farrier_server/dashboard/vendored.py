@@ -1,12 +1,12 @@
 """The libraries of other authors in `static/vendor`: npm packages, pinned by version and sha256.
 
-    python -m farrier_server.dashboard.vendored            # holds every file to vendored.json
-    python -m farrier_server.dashboard.vendored --fetch    # and what npm has of these versions
+    python -m farrier_server.dashboard.vendored            # compares the files with vendored.json
+    python -m farrier_server.dashboard.vendored --fetch    # compares them with npm's packages, too
     python -m farrier_server.dashboard.vendored --update   # after a change: new files and hashes
 
-vendored.json names each package, its version and licence, and by the name of each file here the
-path within the package and the sha256. The files are the packages' own, byte for byte. `--fetch`
-and `--update` need npm."""
+vendored.json contains each package with its version and licence, and for each of its files in this
+folder the path within the package and the SHA-256. The files are unchanged copies of the files in
+the packages. `--fetch` and `--update` need npm."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FOLDER = Path(__file__).with_name("static") / "vendor"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class File:
-    """A file of a package: its path there, and its SHA-256."""
+    """A file of a package: its path in this repository and in the package, and its SHA-256."""
 
     path: str  # below FOLDER
     source: str  # within the package
