@@ -12,7 +12,8 @@ from farrier_farm.redis.async_connection import AsyncClient
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeviceSide:
-    """The sessions and batches of a farm's devices, for the tasks of one event loop."""
+    """The part of a farm that brokers use, the sessions and batches of its devices, for the tasks
+    of one event loop."""
 
     client: AsyncClient
     sessions: Sessions

@@ -150,7 +150,7 @@ TABLE: Mapping[tuple[str, str], Rule] = {
 
 
 class Access:
-    """Decides which objects of a farm a user may see, read and change."""
+    """The check of users' rights to see, read and change the objects of a farm."""
 
     def __init__(self, farm: Farm, users: Users) -> None:
         self._farm = farm

@@ -54,8 +54,8 @@ class Caller:
 
 
 class Authentication:
-    """Authenticates requests by the installation's token, by the tokens of users, and by the
-    sessions that were opened with such tokens."""
+    """The authentication of requests by the installation's token, by the tokens of users, and by
+    the sessions that were opened with such tokens."""
 
     def __init__(self, farm: Farm, token: str) -> None:
         self._token = token

@@ -182,9 +182,9 @@ class Audit:
         self._note([AUDIT, _COUNTS], words)
 
     def read(self, wanted: Wanted, *, limit: int, after: str = "") -> tuple[list[Entry], str]:
-        """Return entries, the newest first and only older ones than the id `after` if it is set,
-        and the `after` of the next page, "" on the last page. A page examines at most `_LOOKED_AT`
-        entries, so it may be short or empty although more follow."""
+        """Return a page of entries, the newest first, and the `after` of the next page, "" on the
+        last page. `after` is an entry's id: the page contains only older entries. A page examines
+        at most `_LOOKED_AT` entries, so it may be short or empty although more follow."""
         newest = f"({after}" if after else "+"
         oldest = str(int(wanted.since * 1000)) if wanted.since else "-"
         entries: list[Entry] = []
@@ -253,7 +253,8 @@ def _put_aside(home: Path, entry: Entry) -> None:
 
 
 def _taken(home: Path) -> list[Entry]:
-    """Return the entries in the files that were renamed for the import, and remove these files."""
+    """Return the entries in the files that wait to be imported (`Audit.keep`), and remove these
+    files."""
     path = home / PENDING
     if not path.exists():
         return []

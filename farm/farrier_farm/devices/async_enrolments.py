@@ -51,7 +51,7 @@ class Secrets:
 
 
 class Enrolling:
-    """Enrols devices. Every method raises ServiceError if Redis is out of reach."""
+    """The enrolment of devices. Every method raises ServiceError if Redis is out of reach."""
 
     def __init__(self, client: AsyncClient, settings: Settings, its_secrets: Secrets) -> None:
         self._script = client.script(script(settings))

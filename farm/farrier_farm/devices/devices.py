@@ -152,7 +152,7 @@ class Devices:
                 self._client.command("ZADD", _BY_NAME, 0, device_id)
 
     def beating(self) -> int:
-        """Return the number of connected devices, including those in quarantine."""
+        """Return the number of connected devices, including devices in quarantine."""
         return int(self._client.command("ZCARD", "farrier:beating"))
 
     def counts(self) -> DeviceCounts:
@@ -238,8 +238,9 @@ class Devices:
         return self.get(device_id)
 
     def trust_own(self, device_id: str) -> None:
-        """Trust the device that was started together with the farm, unless an operator has already
-        decided whether to trust it. Raises ConflictError as `trust` does."""
+        """Trust the device that was started together with the farm, unless an operator has
+        already decided whether to trust it. Raises ConflictError for a device without a secret
+        of its own."""
         self._trust(device_id, "")
 
     def are_trusted(self, device_ids: Sequence[str]) -> Sequence[bool]:

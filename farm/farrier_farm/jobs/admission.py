@@ -42,7 +42,7 @@ class Admitted:
 
 
 class Admission:
-    """Resolves targets. Every method raises ServiceError if Redis is out of reach."""
+    """The resolver of job targets. Every method raises ServiceError if Redis is out of reach."""
 
     def __init__(self, devices: Devices) -> None:
         self._devices = devices

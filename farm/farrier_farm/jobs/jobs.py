@@ -315,7 +315,7 @@ class Jobs:
         return {state: sum(counts[state] for counts in each) for state in State}
 
     def cancel(self, job_id: str) -> Job:
-        """Cancel a job durably. A running attempt can change the job no more, and is killed soon
+        """Cancel a job durably. A running attempt can no longer change the job, and is killed soon
         after. Cancelling a cancelled job changes nothing. Raises ConflictError for a job that has
         succeeded or failed, NotFoundError."""
         state = self.leases_of(job_id).cancel(job_id)

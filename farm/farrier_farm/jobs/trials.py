@@ -122,8 +122,9 @@ class Trials:
     ) -> tuple[list[str], list[str | int]]:
         """Return the keys and arguments with which the script of `records.py` adds a record as a
         trial of a job. The arguments are the context, the nanoseconds of an undisturbed call (""
-        for a failed trial), the number of trials to keep, the status, the fence of the attempt that
-        measured the trial ("" for any attempt), and the digest of the candidate."""
+        for a failed trial), the number of trials to keep, the status, the fence (number) of the
+        lease of the attempt that measured the trial ("" for any attempt), and the digest of the
+        candidate."""
         keys = [f"{_PREFIX}{name}:{job_id}" for name in _OF_A_TRIAL]
         ns = repr(record.seconds * 1e9) if record.samples_ns else ""
         words: list[str | int] = [record.context, ns, self._kept, record.status]

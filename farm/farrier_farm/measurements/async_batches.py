@@ -49,7 +49,8 @@ from farrier_farm.storage.content import ContentStore
 
 
 class Report(enum.StrEnum):
-    """The outcome of the report of a result."""
+    """The outcome when a device reports the result of a batch: the result is stored, or dropped
+    because the device's lease was lost."""
 
     ACCEPTED = "accepted"  # The result is recorded, now or by the same report before.
     STALE = "stale"  # The lease was lost, and the result is dropped.

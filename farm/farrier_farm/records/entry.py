@@ -85,6 +85,6 @@ def place(task: str, target: str) -> str:
 
 
 def kind(device_class: str, rule: str) -> str:
-    """Return the name of the group of records with this device class and rule, for which records
-    are counted."""
+    """Return the name of a kind of records, a pair of device class and rule. Records are counted by
+    kind."""
     return json.dumps([device_class, rule])

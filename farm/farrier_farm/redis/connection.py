@@ -89,8 +89,8 @@ class Client:
                 time.sleep(tries.pause_s(error))
 
     def shortcomings(self) -> list[str]:
-        """Return a sentence for each option of the server with which it may lose acknowledged data;
-        an empty list if the server does not reveal its options."""
+        """Return a sentence for each option of the Redis server whose value may cause the loss of
+        acknowledged data; an empty list if the server does not reveal its options."""
         try:
             values = {option: self.command("CONFIG", "GET", option) for option in _DURABLE}
         except redis.exceptions.ResponseError:  # A managed server hides its configuration.

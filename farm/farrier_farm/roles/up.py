@@ -114,9 +114,9 @@ class _Stop:
 
 
 class _Store(Closing):
-    """Valkey, and a thread that monitors it, because a check may have to wait long for an answer.
-    Valkey is started again if it dies, and continued if a signal has stopped it, since a restart
-    would have to load all data."""
+    """Valkey, with a thread that monitors the server, because each check may have to wait for an
+    answer. Valkey is started again if it dies. If a signal has stopped it, it is continued instead,
+    since after a restart it would have to load all data."""
 
     def __init__(self, valkey: embedded.Embedded, announce: Announce) -> None:
         self._valkey = valkey

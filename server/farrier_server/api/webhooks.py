@@ -84,9 +84,9 @@ def list_webhooks(farm: FarmDep, caller: CallerDep) -> WebhookList:
 def add_webhook(
     body: WebhookRequest, farm: FarmDep, caller: CallerDep, response: Response
 ) -> NewWebhookView:
-    """Register a URL that receives all events from now on, each as a signed POST request. A URL
-    whose host is not public is refused, unless the server's settings allow it. 429 if the user
-    already has 20 webhooks."""
+    """Register a URL that receives the selected events from now on, each as a signed POST request.
+    A URL whose host is not public is refused, unless the server's settings allow it. 429 if the
+    user already has 20 webhooks."""
     if set(body.events) & set(DEVICE_EVENTS) and not caller.role.includes(Role.OPERATOR):
         raise ForbiddenError(
             f"what happens to devices is for operators, and {caller.owner} has the role "

@@ -80,8 +80,8 @@ class Caller:
 
 
 class Authenticator:
-    """Authenticates callers by their credentials alone, without reading from Redis. Whether a
-    device was revoked or has enrolled again is checked by the session."""
+    """The authentication of callers by their credentials alone, without reading from Redis. Whether
+    a device was revoked or has enrolled again is checked by the session."""
 
     def __init__(self, token: str, secrets: Secrets) -> None:
         self._token = token
