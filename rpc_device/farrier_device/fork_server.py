@@ -41,12 +41,12 @@ _GLANCE_S = 0.0003  # The interval at which the end of a process is checked.
 
 def main(argv: Sequence[str]) -> None:
     """Run the fork server. `argv` contains the limits of children as JSON, the process id of the
-    keeper, and the descriptor of the socket."""
+    server's parent (the keeper), and the descriptor of the socket."""
     serve(argv, child.main)
 
 
 def serve(argv: Sequence[str], run: Callable[[child.ChildSetup], None]) -> None:
-    """Fork children that call `run`, until the keeper closes the socket."""
+    """Fork children that call `run`, until the server's parent (the keeper) closes the socket."""
     limits, parent, descriptor = argv
     libc = sandbox.libc()
     sandbox.die_with(libc, int(parent))

@@ -44,7 +44,8 @@ class Order:
 
 
 def order_of(farm: Farm, job: Job, lease: Lease, listener: Listener) -> Order:
-    """Return the order of a job. Raises FarrierError for a job that cannot start."""
+    """Return the order for a job's process: its work, and the requests that it may make. Raises
+    FarrierError for a job that cannot start."""
     return _ORDERS[job.kind](farm, job, lease, listener)
 
 

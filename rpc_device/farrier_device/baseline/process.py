@@ -1,4 +1,5 @@
-"""The process of an engine. It takes one order, followed by open files:
+"""The process of an engine. It takes one order from its parent (the keeper), followed by open
+files:
 
     keeper → engine  {"adapter": path, "packages": [name…], "distribution": name,
                       "precision": p | null,
@@ -11,7 +12,7 @@
     keeper → engine  {"warmup": n, "count": n}
     engine → keeper  {"samples": [ns…]}                          and so on, until the keeper ends it
 
-Where the engine raises, the answer is {"failed": <text>} instead, and the process ends.
+If the engine raises an exception, the answer is {"failed": <text>} instead, and the process ends.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from farrier_device.program import HOST, Program
 
 
 class _Part(NamedTuple):
-    """Host memory from an offset of a buffer on."""
+    """Host memory that starts at an offset of a buffer."""
 
     address: int
     view: memoryview

@@ -26,7 +26,8 @@ if _version_not_supported:
 
 
 class BrokerStub:
-    """Missing associated documentation comment in .proto file."""
+    """The calls of a device agent to the broker of its farm.
+    """
 
     def __init__(self, channel):
         """Constructor.
@@ -67,51 +68,54 @@ class BrokerStub:
 
 
 class BrokerServicer:
-    """Missing associated documentation comment in .proto file."""
+    """The calls of a device agent to the broker of its farm.
+    """
 
     def Enrol(self, request, context):
-        """Gives a device a secret of its own, once. Idempotent for one nonce: an agent whose answer was lost gets
-        the same secret. A name that is enrolled is refused with PERMISSION_DENIED, and so is a token that has
-        expired or was used by another.
+        """Assigns a secret to a device, once. The call is idempotent for a nonce: an agent that did not receive
+        the answer repeats the call and receives the same secret. PERMISSION_DENIED if the device's name is
+        enrolled already, or if the enrolment token has expired or was used by another device.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Register(self, request, context):
-        """Opens a session and fences out that of any other instance with the same device id. An instance
-        has one session: it gets the same one when it registers again.
+        """Opens a session, and invalidates the session of any other agent process with the same device id.
+        An agent process has one session: the same one is returned when the process registers again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Heartbeat(self, request, context):
-        """Sent every `heartbeat_interval_ms`, also while measuring and while draining.
+        """Renews the leases of an agent, which sends a heartbeat every `heartbeat_interval_ms`, also while it
+        measures and while it drains.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Lease(self, request, context):
-        """Long poll for the next batch: the reply has none if there was none for `wait_ms`, or for as long
-        as the broker lets calls wait.
-        The lease holds as long as heartbeats name it.
+        """Waits for the next batch (long poll). The reply contains no batch if none was available for `wait_ms`,
+        or for the longest time that the broker lets a call wait. The lease of a batch is valid as long as
+        heartbeats name the lease.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Report(self, request, context):
-        """Idempotent: the agent repeats it, over new connections and sessions, until it is answered.
+        """Records the result of a batch. The call is idempotent: the agent repeats the report, over new
+        connections and sessions, until the broker answers.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetBlob(self, request, context):
-        """The bytes of a blob that a batch in the device's hands names, from `offset` on. OUT_OF_RANGE where there
-        is no such blob, or no such batch.
+        """Returns the bytes, from `offset` on, of a blob that a batch leased to the device names. OUT_OF_RANGE if
+        the blob does not exist, or if no such batch is leased.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -159,7 +163,8 @@ def add_BrokerServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Broker:
-    """Missing associated documentation comment in .proto file."""
+    """The calls of a device agent to the broker of its farm.
+    """
 
     @staticmethod
     def Enrol(request,

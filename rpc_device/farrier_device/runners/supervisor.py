@@ -59,8 +59,8 @@ class _Ending:
 
 
 class Supervisor:
-    """An owner of one child at a time, which has loaded one library. At most one thread may use a
-    supervisor at a time."""
+    """An owner of one measurement child at a time, which has loaded one library. At most one thread
+    may use a supervisor at a time."""
 
     def __init__(
         self,

@@ -31,7 +31,7 @@ class BlobDamagedError(Exception):
 
 class ContentStore(FileStore):
     """A store of blobs, files named by their digest. A failed operation leaves no temporary file
-    behind. Subclasses word the error messages for their users."""
+    behind. Subclasses adapt the error messages to their users."""
 
     def path(self, sha256: str) -> Path:
         """Return the path of a blob's file. Raises BlobMissingError, also if the name is not a

@@ -30,8 +30,8 @@ class Limits:
     """The base class of policies, which imposes no limits; subclasses add some."""
 
     def check_file(self, nbytes: int) -> None:
-        """Raise an error if a file of `nbytes` is too large for the store, even for an empty
-        one."""
+        """Raise an error if a file of `nbytes` is too large for the store, even if the store is
+        empty."""
 
     def check_room(self, store: FileStore, nbytes: int) -> None:
         """Raise an error if the store has no room for `nbytes` more."""
