@@ -137,8 +137,8 @@ class Limits:
         return {pool: max((use.places[pool] for use in uses), default=0) for pool in Pool}
 
     def note(self, user: str, error: FarrierError) -> None:
-        """Count a refused request of a user, and log the refusals from time to time. The error may
-        come from this process's limits or from those in Redis."""
+        """Count a refused request of a user, and log the refusals from time to time. `error` may
+        come from the limits of this process or from the limits in Redis."""
         match error:
             case TooManyRequestsError():
                 limit = error.limit

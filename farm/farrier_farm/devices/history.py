@@ -17,7 +17,7 @@ HISTORY_KEPT = 1000  # The approximate number of events kept of a device.
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeviceEvent:
     """An event of a device. `id` grows with time ("<ms>-<n>"); `data["what"]` is the kind of event,
-    on which the other fields depend."""
+    which determines the other fields of `data`."""
 
     id: str
     data: dict[str, Any]

@@ -439,8 +439,8 @@ class Jobs:
         return self._admission.is_served(place)
 
     def reap(self) -> int:
-        """Put jobs back into the queue whose worker has died. Leasing a job does the same; this
-        call serves farms whose workers are all gone. Return the number of jobs."""
+        """Return jobs whose worker has died to the queue; return the number of these jobs. `lease`
+        does the same, so this call matters only while no worker leases jobs."""
         return sum(leases.reap(leases.queues()) for leases in self._leases.values())
 
 

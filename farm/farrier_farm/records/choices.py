@@ -18,8 +18,8 @@ LOOKED_AT = 1000  # the fastest trials
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ValueBrought:
-    """The trials whose schedule has a given value of a knob. Times are those of the successful
-    trials."""
+    """The trials whose schedule has a given value of a knob. The times are taken from the
+    successful trials only."""
 
     value: int
     trials: int

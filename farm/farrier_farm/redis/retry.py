@@ -48,7 +48,7 @@ class RequestTime:
         self.renew()
 
     def renew(self) -> None:
-        """Start the time again, after progress."""
+        """Restart the time limit, because the request has made progress."""
         self._ends = time.monotonic() + self._seconds
 
     def check(self) -> None:

@@ -103,7 +103,7 @@ class _Stop:
         self._bell.put(None)
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait up to `timeout_s` for a request to stop; return whether one was made."""
+        """Wait up to `timeout_s` for the user to request a stop; return whether the user has."""
         if self._asked == 0:
             with contextlib.suppress(queue.Empty):
                 self._bell.get(timeout=timeout_s)
@@ -167,7 +167,7 @@ class _Store(Closing):
 
 
 class _Crew:
-    """All roles except Valkey."""
+    """The roles (processes) of a farm except Valkey."""
 
     def __init__(self, settings: Settings, stop: _Stop) -> None:
         self._settings = settings

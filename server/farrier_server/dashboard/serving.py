@@ -53,9 +53,9 @@ _NO_PAGE = "default-src 'none'; frame-ancestors 'none'"
 
 class Dashboard:
     """ASGI middleware for pages and assets. It answers GET and HEAD requests for them, and for any
-    unknown path from which a browser requests a page. It adds headers to every answer, including
-    those of the API, that isolate the answer from other sites and allow pages to load only the
-    dashboard's own files."""
+    unknown path from which a browser requests a page. To every answer, also of the API, it adds
+    headers that isolate the answer from other sites and allow pages to load only the dashboard's
+    own files."""
 
     def __init__(self, app: ASGIApp, folder: Path = STATIC) -> None:
         self._app = app
