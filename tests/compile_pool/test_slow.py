@@ -32,8 +32,8 @@ def compiled(lines: int, steps: int):
     artifact = farrier.compile(
         running_sums(lines, steps), cores=1, verify=False, listener=events.append
     )
-    lines = [event.message for event in events if isinstance(event, Warned)]
-    return artifact, [line for line in lines if "slow" in line]
+    messages = [event.message for event in events if isinstance(event, Warned)]
+    return artifact, [message for message in messages if "slow" in message]
 
 
 def test_a_slow_kernel_is_named_with_node_reason_and_share():

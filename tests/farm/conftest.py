@@ -111,6 +111,7 @@ def audit() -> Callable[..., None]:
         command = farm.client.command
         assert all(key.startswith("farrier:") for key in command("KEYS", "*"))
         due: dict[str, set[str]] = {}
+        fields: dict[str, tuple[str, ...]]
         fields = {f"farrier:{kind.items}:item:": REFERS for kind in JobKind}
         fields["farrier:batch:item:"] = ("blobs",)
         for prefix, names in fields.items():

@@ -289,6 +289,7 @@ def drawn(rng: np.random.Generator, shape: Sequence[int], dtype: int) -> np.ndar
     """Return an array of eighths between -2 and 2, or of integers up to 100: sums and products of a
     few are exact, so engines agree on comparisons and rounding."""
     kind = helper.tensor_dtype_to_np_dtype(dtype)
+    array: np.ndarray[Any, Any]
     if dtype in _EXACT:
         array = rng.integers(-16, 17, tuple(shape)) / 8
     elif dtype == BOOL:

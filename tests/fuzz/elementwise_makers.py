@@ -28,8 +28,10 @@ from onnx import helper
 _MOVING = ("Identity", "Dropout")
 _EXACT = ("Abs", "Neg", "Relu", *_MOVING)
 _STEPS = ("Floor", "Ceil", "Round", "Sign", "Shrink", "ThresholdedRelu", "IsInf", "IsNaN")
-_SMOOTH = ("Atan", "Celu", "Cos", "Elu", "Erf", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu")
-_SMOOTH = (*_SMOOTH, "Mish", "Selu", "Sigmoid", "Sin", "Softplus", "Softsign", "Tanh", "Asinh")
+_SMOOTH = (
+    *("Atan", "Celu", "Cos", "Elu", "Erf", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu"),
+    *("Mish", "Selu", "Sigmoid", "Sin", "Softplus", "Softsign", "Tanh", "Asinh"),
+)
 # Results may be infinite or NaN: nothing is computed from them.
 _PARTIAL = ("Acos", "Acosh", "Asin", "Atanh", "Log", "Reciprocal", "Sqrt", "Tan")
 _GROWING = ("Cosh", "Exp", "Sinh")

@@ -49,7 +49,7 @@ def in_child(function: Callable[..., T], *args: Any, seconds: float = 120.0) -> 
     is_result, value = pickle.loads(answer)
     if not is_result:
         raise value
-    return value  # type: ignore[no-any-return]
+    return value
 
 
 def _answer(writer: int, function: Callable[..., Any], args: Sequence[Any]) -> None:

@@ -12,8 +12,8 @@ from farrier.ir.loop import Intrinsic
 from farrier.ir.run_loops import run_loops
 from farrier.ir.statements import walk_stmts
 from farrier.ir.types import DType, Layout, PhysicalDim
+from farrier.ir.verify_kernel import verify_function
 from farrier.lower.loops import to_loops
-from farrier.ops.verify import verify_function
 from farrier.schedule import Schedule, ScheduleError, Trace, replay
 from farrier.targets.x86.intrinsics import BROADCASTS
 from tests.intrinsics.written_out import written_out

@@ -24,10 +24,10 @@ def bind(node: T, values: Mapping[Symbol, Extent]) -> T:
     extents = dict(values)
     if isinstance(node, Function):
         for size in node.sizes:  # One may be computed from those before it.
-            extents[size.symbol] = substitute(size.extent, extents)  # type: ignore[arg-type]
+            extents[size.symbol] = substitute(size.extent, extents)
 
     def extent(old: Extent) -> Extent:
-        return substitute(old, extents)  # type: ignore[arg-type]
+        return substitute(old, extents)
 
     def visit(part: Any) -> Any:
         match part:

@@ -68,14 +68,14 @@ _TREES = st.recursive(_LEAVES, _binary, max_leaves=6)
 def _build(tree: Any) -> Extent:
     if isinstance(tree, tuple):
         function, left, right = tree
-        return function(_build(left), _build(right))  # type: ignore[no-any-return]
-    return tree  # type: ignore[no-any-return]
+        return function(_build(left), _build(right))
+    return tree
 
 
 def _compute(tree: Any, values: dict[str, int]) -> int:
     if isinstance(tree, tuple):
         function, left, right = tree
-        return function(_compute(left, values), _compute(right, values))  # type: ignore[no-any-return]
+        return function(_compute(left, values), _compute(right, values))
     return evaluate(tree, values)
 
 

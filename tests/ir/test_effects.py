@@ -82,7 +82,7 @@ def test_a_statement_that_declares_no_effect_is_refused():
 class Stranger(Statement):
     """A statement that no room of the compiler knows."""
 
-    effect = "nothing passes"
+    effect = "nothing passes"  # type: ignore[assignment]
 
 
 def _function(kind=LoopKind.SERIAL):

@@ -14,8 +14,8 @@ from farrier.ir.printer import print_ir
 from farrier.ir.run_loops import run_loops
 from farrier.ir.run_threads import run_threads
 from farrier.ir.threads import launches, verify_threads
+from farrier.ir.verify_kernel import verify_function
 from farrier.lower.lower_threads import lower_threads
-from farrier.ops.verify import verify_function
 from tests.ir.kernels import KERNELS, REVERSE, function_of, inputs_of
 
 

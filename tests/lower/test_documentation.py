@@ -14,8 +14,8 @@ import pytest
 from farrier.ir.loop import Function
 from farrier.ir.parser import parse_ir
 from farrier.ir.printer import print_ir
+from farrier.ir.verify_kernel import verify_function
 from farrier.lower.passes import PASSES
-from farrier.ops.verify import verify_function
 from farrier.targets.cpu import lowering
 from tests.schedule.checks import assert_equal_results
 

@@ -17,8 +17,8 @@ from farrier.ir.printer import print_ir
 from farrier.ir.run_loops import run_loops
 from farrier.ir.run_threads import run_threads
 from farrier.ir.statements import walk_stmts
+from farrier.ir.verify_kernel import verify_function
 from farrier.lower.passes import PASSES
-from farrier.ops.verify import verify_function
 from tests.ir.bind import bind
 
 _GOLDEN = Path(__file__).parents[1] / "golden" / "lower"

@@ -12,8 +12,8 @@ from farrier.ir.run_loops import run_loops
 from farrier.ir.statements import walk_stmts
 from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.types import DType, Layout
+from farrier.ir.verify_kernel import verify_function
 from farrier.lower.loops import to_loops
-from farrier.ops.verify import verify_function
 from tests.lowering import finalize
 from tests.schedule.programs import (
     axes,

@@ -12,8 +12,8 @@ from farrier.ir.parser import parse_ir
 from farrier.ir.run_loops import run_loops
 from farrier.ir.statements import walk_stmts
 from farrier.ir.types import Layout
+from farrier.ir.verify_kernel import verify_function
 from farrier.lower.loops import to_loops
-from farrier.ops.verify import verify_function
 from farrier.schedule import Schedule
 from tests.ir.bind import bind
 from tests.lowering import finalize

@@ -12,8 +12,8 @@ from farrier.ir.loop import For, LoopKind, Store
 from farrier.ir.parser import parse_ir
 from farrier.ir.run_loops import run_loops
 from farrier.ir.statements import walk_stmts
+from farrier.ir.verify_kernel import verify_function
 from farrier.lower.narrow_tiles import shortened
-from farrier.ops.verify import verify_function
 from farrier.targets.cpu.rules import register_tile
 from farrier.targets.x86 import X86Target
 from tests.ir.bind import bind

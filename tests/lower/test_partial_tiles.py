@@ -11,7 +11,7 @@ from farrier.ir.parser import parse_ir
 from farrier.ir.printer import print_ir
 from farrier.ir.run_loops import run_loops
 from farrier.ir.statements import walk_stmts
-from farrier.ops.verify import verify_function
+from farrier.ir.verify_kernel import verify_function
 from tests.lowering import finalize
 
 ROWS = """

@@ -12,7 +12,7 @@ from farrier.ir.printer import print_ir
 from farrier.ir.run_loops import run_loops
 from farrier.ir.statements import walk_stmts
 from farrier.ir.types import DType
-from farrier.ops.verify import verify_function
+from farrier.ir.verify_kernel import verify_function
 from farrier.schedule.nest import loops
 from tests.ir.bind import bind
 from tests.lowering import finalize

@@ -13,10 +13,10 @@ from farrier.ir.graph import Graph, Value
 from farrier.ir.parser import parse_ir
 from farrier.ir.run_loops import run_loops
 from farrier.ir.types import Layout, TensorType
+from farrier.ir.verify_kernel import verify_function, verify_program
 from farrier.lower.loops import to_loops
 from farrier.lower.program import to_program
 from farrier.ops import run_graph
-from farrier.ops.verify import verify_function, verify_program
 from tests.lowering import finalize
 
 REGIONS = {

@@ -92,8 +92,8 @@ def _set(operator=ROLL, domain="com.example.capped", **fields):
         (_set(domain="com.microsoft"), "has the domain 'com.microsoft': use one of the package's"),
         (_set(operator="Roll"), "has a str among its operators"),
         (OperatorSet("a", []), "has no tuple of operators"),
-        (OperatorSet("a", (ROLL,), {"Rol": dict}), "imports 'Rol', which is not among its oper"),
-        (OperatorSet("a", (ROLL,), {"Roll": 3}), "imports Roll by a int, not by a function"),
+        (OperatorSet("a", (ROLL,), {"Rol": dict}), "imports 'Rol', which is not among its oper"),  # type: ignore[dict-item]
+        (OperatorSet("a", (ROLL,), {"Roll": 3}), "imports Roll by a int, not by a function"),  # type: ignore[dict-item]
     ],
 )
 def test_a_set_that_is_refused_is_named_with_the_reason(installed, refused, reason):

@@ -14,7 +14,7 @@ from farrier.errors import UnsupportedOperatorError, UsageError
 torch = pytest.importorskip("torch", reason="needs torch: make frontends installs it")
 
 
-class Net(torch.nn.Module):
+class Net(torch.nn.Module):  # type: ignore[name-defined]
     def __init__(self):
         super().__init__()
         self.conv = torch.nn.Conv2d(3, 8, 3, padding=1)

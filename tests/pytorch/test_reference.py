@@ -14,7 +14,7 @@ from farrier.progress import Verified
 torch = pytest.importorskip("torch", reason="needs torch: make frontends installs it")
 
 
-class Counting(torch.nn.Module):
+class Counting(torch.nn.Module):  # type: ignore[name-defined]
     """A module with a buffer that it changes, a size as a result, and an input of bf16."""
 
     def __init__(self):

@@ -51,7 +51,7 @@ def a_record(**changes: object) -> TuningRecord:
         "seed": 3,
         "created": 1.5,
     }
-    return TuningRecord(**{**fields, **changes})  # type: ignore[arg-type]
+    return TuningRecord(**{**fields, **changes})
 
 
 def records(names: st.SearchStrategy[str]) -> st.SearchStrategy[TuningRecord]:

@@ -61,7 +61,7 @@ class _Net:
         )
         opsets = [helper.make_opsetid("", 18)]
         model = helper.make_model(graph, opset_imports=opsets, ir_version=9)
-        return model.SerializeToString()  # type: ignore[no-any-return]
+        return model.SerializeToString()
 
     def _constant(self, data: np.ndarray) -> str:
         name = f"w{len(self._weights)}"

@@ -20,8 +20,8 @@ from farrier.ir.run_loops import run_loops
 from farrier.ir.run_threads import run_threads
 from farrier.ir.statements import map_children, walk_stmts
 from farrier.ir.tensor import TensorProgram
+from farrier.ir.verify_kernel import verify_function
 from farrier.lower.loops import to_loops
-from farrier.ops.verify import verify_function
 from farrier.schedule import Schedule, ScheduleError, Trace, replay
 from farrier.schedule.trace import Argument
 from tests.intrinsics.written_out import written_out

@@ -11,7 +11,7 @@ import pytest
 
 from farrier.ir.parser import parse_ir
 from farrier.ir.printer import print_ir
-from farrier.ops.verify import verify_function
+from farrier.ir.verify_kernel import verify_function
 from farrier.schedule import Schedule, Trace, primitives
 from farrier.schedule.primitives import PRIMITIVES
 from tests.schedule.checks import assert_equal_results

@@ -15,9 +15,9 @@ from farrier.ir.evaluate import evaluate
 from farrier.ir.expr import MemoryScope
 from farrier.ir.parser import parse_ir
 from farrier.ir.run_loops import run_loops
+from farrier.ir.verify_kernel import verify_function
 from farrier.lower.loops import to_loops
 from farrier.lower.runner import run_loop_passes
-from farrier.ops.verify import verify_function
 from farrier.schedule import Schedule, ScheduleError, Trace, replay
 from farrier.targets.cpu.lowering import ORDER
 from tests.ir.bind import bind

@@ -8,8 +8,8 @@ from farrier.ir.expr import MemoryScope
 from farrier.ir.loop import Alloc, For, If, LoopKind, Store
 from farrier.ir.statements import walk_stmts
 from farrier.ir.substitute import loads, variables
+from farrier.ir.verify_kernel import verify_function
 from farrier.lower.loops import to_loops
-from farrier.ops.verify import verify_function
 from farrier.schedule import Trace, replay
 from tests.lowering import finalize
 from tests.schedule.programs import assert_same_result, conv_bias_relu, matmul

@@ -10,7 +10,7 @@ from farrier.ir.parser import parse_ir
 from farrier.ir.printer import print_ir
 from farrier.ir.run_loops import run_loops
 from farrier.ir.statements import walk_stmts
-from farrier.ops.verify import verify_function
+from farrier.ir.verify_kernel import verify_function
 from farrier.schedule import Schedule, Trace, replay
 from tests.ir.bind import bind
 from tests.lowering import finalize

@@ -16,8 +16,9 @@ from farrier.ir.affine import Simplifier
 from farrier.ir.parser import parse_ir
 from farrier.ir.run_loops import run_loops
 from farrier.ir.run_threads import run_threads
+from farrier.ir.verify_kernel import verify_function
 from farrier.lower.lower_threads import lower_threads
-from farrier.ops.verify import verify, verify_function
+from farrier.ops.verify import verify
 from farrier.schedule.nest import allocated
 from tests.schedule.checks import assert_refused, scheduled
 

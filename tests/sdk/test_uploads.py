@@ -95,7 +95,8 @@ def at_first(monkeypatch) -> Callable[[str, Callable[[], None]], None]:
 
         def acting(self, method: str, path: str, **request: object) -> object:
             if f"{method} {path}".startswith(kind) and not done:
-                done.append(act())
+                act()
+                done.append(kind)
             return call(self, method, path, **request)
 
         monkeypatch.setattr(Client, "_call", acting)

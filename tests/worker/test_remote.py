@@ -122,7 +122,7 @@ class TestRecords(LastingRecordStoreContract):
     def new_store(self, farm: Farm, served: Served) -> Callable[[], RemoteRecords]:
         line = served.line()
         # Those of a job say where they were measured.
-        served.channel._tuning = dataclasses.replace(served.channel._tuning, records=farm.records)
+        served.channel._tuning = dataclasses.replace(served.channel._tuning, records=farm.records)  # type: ignore[type-var]
 
         def make() -> RemoteRecords:
             farm.client.command("FLUSHALL")

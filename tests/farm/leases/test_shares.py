@@ -181,6 +181,7 @@ def test_any_order_of_calls_leases_the_job_whose_turn_it_is(
                 # The order is that in which they are sorted.
                 served.setdefault(owner, len(served) + 1000 * step - 10**9)
             job, owner = due()
+            assert lease is not None
             assert lease.item == job
             queued.remove((job, owner))
             running[job] = owner, lease

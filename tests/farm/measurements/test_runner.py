@@ -103,18 +103,18 @@ class TestContract(RunnerContract):
 
     @pytest.fixture
     def runner(self, farm: Farm, device_thread) -> Iterator[FarmRunner]:
-        self.farm = farm
+        self.measuring_farm = farm
         with ChildRunner(device="d", pin=False) as child:
             device_thread("d", lambda batch: child.measure(batch.request, farm.blobs))
             yield farm.runner(HERE)
             device_thread.stop()
 
     def left_behind(self) -> list[str]:
-        leases = self.farm.measurements.leases
+        leases = self.measuring_farm.measurements.leases
         batches = [i for s in State if not s.final for i in leases.members(state=s, limit=10)]
         libraries = [hashlib.sha256(linked_kernels()).hexdigest()]
-        references = self.farm.client.command("KEYS", f"{REFERENCES}*")
-        return [*batches, *references, *filter(self.farm.blobs.has, libraries)]
+        references = self.measuring_farm.client.command("KEYS", f"{REFERENCES}*")
+        return [*batches, *references, *filter(self.measuring_farm.blobs.has, libraries)]
 
 
 def _timed(batch: Batch) -> MeasureResult:

@@ -318,7 +318,12 @@ def test_what_is_renewed_while_a_sweep_looks_at_it_stays(store: BlobStore) -> No
     assert asked == [True]
     assert store.has(digest)
     os.utime(store.path(digest), (0, 0))
-    assert store.sweep(lambda _: bool(asked.append(store.has(digest))), older_than_s=3600) == 4
+
+    def is_kept(_digest: str) -> bool:
+        asked.append(store.has(digest))
+        return False
+
+    assert store.sweep(is_kept, older_than_s=3600) == 4
     assert asked == [True, True, False]
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from farrier.ir.parser import parse_ir
 from farrier.ir.run_loops import run_loops
+from farrier.ir.verify_kernel import verify_function
 from farrier.lower.region import lower_region
 from farrier.ops import run_graph
-from farrier.ops.verify import verify_function
 from farrier.targets import host, parse_target
 from farrier.targets.cpu.rules import attention_tile, for_program
 from tests.intrinsics.written_out import written_out

@@ -13,7 +13,8 @@ import pytest
 
 from farrier.ir.printer import print_ir
 from farrier.ir.run_loops import run_loops
-from farrier.ops.verify import verify, verify_function
+from farrier.ir.verify_kernel import verify_function
+from farrier.ops.verify import verify
 from farrier.records import RuleId
 from farrier.targets.cpu import rules
 from tests.intrinsics.written_out import written_out

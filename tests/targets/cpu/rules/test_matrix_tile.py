@@ -11,10 +11,10 @@ import pytest
 from farrier.ir.parser import parse_ir
 from farrier.ir.run_loops import run_loops
 from farrier.ir.types import DType
+from farrier.ir.verify_kernel import verify_function
 from farrier.lower.loops import to_loops
 from farrier.lower.region import lower_region
 from farrier.ops import run_graph
-from farrier.ops.verify import verify_function
 from farrier.targets import host, parse_target
 from farrier.targets.cpu.codegen.compile import assembly
 from farrier.targets.cpu.codegen.emit import emit_function
