@@ -36,7 +36,7 @@ _OWN = Path("/proc/self/cgroup")
 
 
 class Group(Closing):
-    """A control group, empty at first."""
+    """A control group, which contains no process at first."""
 
     def __init__(self, parent: Path, memory_bytes: int, tasks: int) -> None:
         """Create a group below `parent`, a group that `place` returned, with limits on memory and
@@ -68,7 +68,7 @@ class Group(Closing):
         return True
 
     def close(self) -> None:
-        """Remove the group, if it is empty; a second call does nothing."""
+        """Remove the group, if it contains no process; a second call does nothing."""
         with contextlib.suppress(OSError):
             self.path.rmdir()
 

@@ -117,7 +117,7 @@ def encode(value: Any) -> Any:
 
 
 def _field_name(field: dataclasses.Field[Any]) -> str:
-    """Return the name of a field in JSON."""
+    """Return the name that a dataclass field has in JSON."""
     return str(field.metadata.get("name", field.name))
 
 
@@ -170,7 +170,7 @@ def _located(error: ValueError) -> tuple[str, ValueError]:
 
 @functools.cache
 def _reader(kind: Any) -> _Reader:
-    """Return the function that turns JSON values into values of the annotation `kind`."""
+    """Return the function that converts parsed JSON values to values of the annotation `kind`."""
     outer, inner = typing.get_origin(kind), typing.get_args(kind)
     if outer is Annotated:
         return _annotated(inner[0], kind.__metadata__)

@@ -45,7 +45,8 @@ class UnknownCallerError(TokenError):
 
 
 class FencedOutError(AgentError):
-    """Another agent has registered under this device's name."""
+    """Another agent process has registered under this device's name, which ended this one's
+    session."""
 
     exit_code = 15
 
@@ -131,8 +132,8 @@ class Connection:
     def lease(
         self, session: device_pb2.Session, polling: Callable[[Callable[[], Any]], None]
     ) -> device_pb2.LeaseReply:
-        """Wait for a batch. `polling` is called at once with a function that cancels the wait; the
-        reply then has no batch."""
+        """Wait for a batch to measure and return the broker's reply. `polling` is called at once
+        with a function that cancels the wait; the reply then contains no batch."""
         request = device_pb2.LeaseRequest(session=session, wait_ms=int(1000 * _LEASE_WAIT_S))
         timeout = _LEASE_WAIT_S + CALL_TIMEOUT_S
         future = self._stub.Lease.future(request, metadata=self._metadata(), timeout=timeout)

@@ -79,7 +79,8 @@ class _ForkServer:
         self._child = 0  # The child's process id, 0 if there is none.
 
     def obey(self, order: dict[str, object]) -> None:
-        """Carry out one order of the keeper. Raises ClosedError."""
+        """Carry out one order of the server's parent (the keeper). Raises ClosedError if the parent
+        has closed the socket."""
         match order:
             case {"fork": str(folder), "choice": dict(choice)}:
                 files = wire.receive_files(self._sock, 2)

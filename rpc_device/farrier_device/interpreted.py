@@ -50,7 +50,7 @@ class InterpretedEntry:
 
     @property
     def launches(self) -> Sequence[Launch | Call]:
-        """The calls and launches of the program, in the order of its text."""
+        """The calls and launches of the program, in the order of the program's text."""
         return tuple(launches_in(self._program.steps))
 
     @property
@@ -88,7 +88,7 @@ class InterpretedEntry:
         self._interpreter = Interpreter(self._program, self._devices)
 
     def device(self, space: str) -> AnyDevice:
-        """Return the device of a space."""
+        """Return the device whose name in the program (its space) is `space`."""
         return self._devices[space]
 
     def _lent(self, arguments: Sequence[int | None]) -> tuple[Sequence[_Lent], memoryview | None]:

@@ -106,7 +106,7 @@ class Interpreter:
 
     @property
     def launches(self) -> int:
-        """The number of calls and launches in the text of the program."""
+        """The number of calls and launches in the program's text."""
         return sum(1 for _ in launches_in(self._program.steps))
 
     def run_timed(

@@ -54,7 +54,7 @@ def enter_own_ipc(libc: ctypes.CDLL) -> None:
 
 
 def drop_capabilities(libc: ctypes.CDLL) -> None:
-    """Give up every capability of the calling thread."""
+    """Drop all capabilities (Linux privileges) of the calling thread."""
     nothing = struct.pack("=6I", *([0] * 6))
     libc.capset(struct.pack("=Ii", _CAPABILITY_VERSION, 0), nothing)
 

@@ -39,7 +39,8 @@ _BOOTSTRAP = "import sys; sys.path.insert(0, sys.argv[1]); import {0}; {0}.main(
 
 
 class SandboxError(Exception):
-    """The process could not be started, or this machine cannot isolate it as required."""
+    """A sandboxed process could not be started, or this machine cannot isolate the process as
+    required."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ class Simulated:
 
 @functools.cache
 def installed() -> Mapping[str, Simulator]:
-    """Return the simulators by architecture."""
+    """Return the installed simulators, by the architecture that they simulate."""
     points = importlib.metadata.entry_points(group=GROUP)
     return {point.name: point.load() for point in points}
 

@@ -23,7 +23,8 @@ class BuildProcess(SandboxedProcess):
     with the kernels of other jobs."""
 
     def __init__(self, job: str, settings: Settings, command: Sequence[str]) -> None:
-        """Start a process for one job. Raises OSError as `SandboxedProcess` does."""
+        """Start a process for one job. Raises the OSError of `SandboxedProcess` if it cannot
+        start."""
         self.job = job
         self.used = time.monotonic()  # The time of its last use.
         super().__init__("build", settings, command)
@@ -77,7 +78,7 @@ class ProcessPool(Closing):
             old.close()
 
     def end_idle(self) -> None:
-        """Close the processes that have been unused for `_IDLE_S`."""
+        """Close the processes that have been unused for `_IDLE_S` seconds."""
         with self._lock:
             old = [process for process in self._free if time.monotonic() - process.used > _IDLE_S]
             self._free = [process for process in self._free if process not in old]

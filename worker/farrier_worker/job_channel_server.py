@@ -113,7 +113,8 @@ class JobChannelServer:
 
     @property
     def is_done(self) -> bool:
-        """Return whether all messages of the process have been handled, and no more will come."""
+        """Return whether the server's thread has ended: all messages of the process have been
+        handled, and no more will arrive."""
         return not self._thread.is_alive()
 
     def close(self) -> None:

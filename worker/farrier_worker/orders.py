@@ -29,7 +29,7 @@ class Tuning:
     definitions: TaskStore | None
 
     def define(self, definitions: Sequence[TaskDefinition]) -> None:
-        """Store definitions, as `TaskStore.define` does."""
+        """Store task definitions, as `TaskStore.define` does."""
         if self.definitions is not None:
             self.definitions.define(definitions)
 

@@ -51,7 +51,8 @@ class Description:
 
 
 class Board:
-    """A board at the other end of a link."""
+    """A board at the other end of a link, with methods that read and write its memory and call code
+    in it."""
 
     def __init__(self, link: Link) -> None:
         """Read the board's description over the link. Raises UnfitError, SilentError,

@@ -23,7 +23,7 @@ class Line(Protocol):
         ...
 
     def write(self, data: bytes) -> None:
-        """Send bytes. Raises LineGoneError."""
+        """Send bytes to the board. Raises LineGoneError."""
         ...
 
     def read(self, within_s: float) -> bytes:

@@ -86,8 +86,9 @@ def race(
     *,
     pin: bool,
 ) -> MeasureResult:
-    """Run the race that a request describes; return a result with those of the candidate and of the
-    engine. Raises CancelledError, and the exceptions of `ours`, which measures the candidate."""
+    """Run the race that a request describes; return a result with the times of the candidate and
+    of the engine. Raises CancelledError, and the exceptions of `ours`, which measures the
+    candidate."""
     raced: list[list[CandidateResult]] = []
     theirs = RivalResult(rival.engine, engines.versions.get(rival.engine, ""))
     try:
@@ -232,7 +233,7 @@ class _Racer(Closing):
         return self._in_time(lambda left_s: self._lane.run(count, warmup, left_s))
 
     def left_s(self) -> float:
-        """Return the seconds until the race has to be over."""
+        """Return the seconds until the deadline of the race."""
         return self._deadline - time.monotonic()
 
     def close(self) -> None:

@@ -139,7 +139,7 @@ class Children(Closing):
         return self._thread.submit(self._ended, grace_s).result()
 
     def close(self) -> None:
-        """End the child and the fork server; a second call does nothing."""
+        """End the child and the fork server that forked it; a second call does nothing."""
         with contextlib.suppress(RuntimeError):  # The thread has ended in an earlier call.
             self._thread.submit(self._close).result()
         self._thread.shutdown()

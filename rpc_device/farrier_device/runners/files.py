@@ -34,7 +34,7 @@ class BatchFiles(Closing):
     exactly the hashed bytes, and the batch's blobs as open files."""
 
     def __init__(self, request: MeasureRequest, blobs: BlobSource) -> None:
-        """Open the files. Raises BlobError."""
+        """Open the files of a request. Raises BlobError."""
         self.names = sorted(request.blobs() - request.code_blobs)
         self.descriptors: list[int] = []
         try:

@@ -96,7 +96,7 @@ class ContentStore(FileStore):
         return digest
 
     def check_digest(self, digest: str, expected: str | None) -> None:
-        """Raise BlobMismatchError if another digest was expected."""
+        """Raise BlobMismatchError unless `digest` equals the expected digest, if there is one."""
         if expected is not None and digest != expected:
             raise self._mismatch(digest, expected)
 
