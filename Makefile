@@ -31,7 +31,7 @@ DOCS_READY := $(VENV)/.docs-ready
 # The versions of the packages that developers and CI have; `make lock` takes the newest.
 LOCK := .ci/constraints.txt
 
-.PHONY: help demo test test-long test-fast snippets check bench bench-tuning scaling boards accelerators gpus pages exports frontends functions public wheel conformance cuda chaos explore docs coverage lock format clean
+.PHONY: help demo test test-long test-fast snippets check bench bench-tuning scaling boards bare accelerators gpus pages exports frontends functions public wheel conformance cuda chaos explore docs coverage lock format clean
 
 $(READY): pyproject.toml $(LOCK)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -76,6 +76,9 @@ scaling: $(READY)  ## One job on 1 to 16 simulated devices; ARGS=--simulate mode
 boards: $(READY)  ## arm64 code in an arm64 Debian under qemu; ARGS=--count counts instructions. As root. Then a job for a microcontroller.
 	$(BIN)/python -m bench.boards $(ARGS)
 	$(BIN)/python -m pytest -n 0 -rs -m slow tests/targets/bare
+
+bare: $(READY) $(LITERT_READY)  ## MLPerf Tiny's models (build/tiny: a copy of mlcommons/tiny) and wake words on four emulated microcontrollers, against LiteRT's reference kernels; ARGS="BOARD… --files FOLDER".
+	$(BIN)/python -m tests.targets.bare.published --python $(LITERT)/bin/python $(ARGS)
 
 accelerators: $(READY) $(HARDWARE_READY)  ## ResNet-18 and MobileNetV2 of bytes, whole, on VTA's sizes in the simulator, against the processor; a job of a farm there; kernels in Verilator; the small one placed.
 	$(BIN)/python -m pytest -n 0 -rs -m slow tests/targets/dae tests/hardware tests/end_to_end/test_accelerator.py

@@ -57,10 +57,21 @@ class Comparison:
 
 def compared(models: Mapping[str, bytes], folder: Path, python: str) -> Iterator[Comparison]:
     """Yield the comparison of each model; `python` is that of an environment with LiteRT."""
-    calls = {}
+    calls = {name: calls_of(read_model(data)) for name, data in models.items()}
+    for name, expected in litert_outputs(models, calls, folder, python):
+        if isinstance(expected, str):
+            yield Comparison(name, failure=f"LiteRT: {expected}")
+        else:
+            yield _comparison(name, models[name], calls[name], expected)
+
+
+def litert_outputs(
+    models: Mapping[str, bytes], calls: Mapping[str, Sequence[Call]], folder: Path, python: str
+) -> Iterator[tuple[str, list[list[Array]] | str]]:
+    """Yield the name of each model and the outputs of its calls by LiteRT's reference kernels, or
+    LiteRT's error."""
     for name, data in models.items():
         (folder / f"{name}.tflite").write_bytes(data)
-        calls[name] = calls_of(read_model(data))
         arrays = {
             f"{call}.{place}": array
             for call, inputs in enumerate(calls[name])
@@ -68,14 +79,13 @@ def compared(models: Mapping[str, bytes], folder: Path, python: str) -> Iterator
         }
         np.savez(folder / f"{name}.inputs.npz", allow_pickle=False, **arrays)
     subprocess.run([python, litert_child.__file__, str(folder)], check=True, capture_output=True)
-    for name, data in models.items():
+    for name in models:
         failed = folder / f"{name}.error.txt"
         if failed.exists():
-            yield Comparison(name, failure=f"LiteRT: {failed.read_text().strip()}")
+            yield name, failed.read_text().strip()
             continue
         with np.load(folder / f"{name}.outputs.npz") as archive:
-            expected = litert_child.calls_in(archive)
-        yield _comparison(name, data, calls[name], expected)
+            yield name, litert_child.calls_in(archive)
 
 
 def calls_of(model: TfliteModel) -> list[Call]:
