@@ -108,16 +108,23 @@ def _best_gap(taken: Iterable[tuple[int, int]], size: int) -> int:
 
 def alive_at_once(blocks: Sequence[Block]) -> int:
     """Return the largest number of bytes alive at any step, at the typical sizes."""
+    return busiest_step(blocks)[0]
+
+
+def busiest_step(blocks: Sequence[Block]) -> tuple[int, int]:
+    """Return the largest number of bytes alive at any step, at the typical sizes, and the first
+    such step."""
     change: dict[int, int] = {}
     for block in blocks:
         size = typical(aligned(block.nbytes))
         change[block.first] = change.get(block.first, 0) + size
         change[block.last + 1] = change.get(block.last + 1, 0) - size
-    alive = most = 0
+    alive = most = busiest = 0
     for step in sorted(change):
         alive += change[step]
-        most = max(most, alive)
-    return most
+        if alive > most:
+            most, busiest = alive, step
+    return most, busiest
 
 
 def aligned(nbytes: Extent, alignment: int = ALIGNMENT) -> Extent:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from farrier.errors import CompilerError
 from farrier.ir.dim import Extent, Symbol, evaluate, maximum, typical, upper
 from farrier.ir.graph import Value
-from farrier.partition.packing import ALIGNMENT, Block, aligned, alive_at_once
+from farrier.partition.packing import ALIGNMENT, Block, aligned, busiest_step
 from farrier.partition.program import (
     Bind,
     Branch,
@@ -71,6 +71,7 @@ class MemoryPlan:
     and `buffers_of` return. `slice_steps` maps the first output of a call to the distance in bytes
     between the slices of consecutive threads. `lower_bound` is the smallest number of bytes that
     any plan needs at the typical sizes: the values and slices alive at one step, without gaps.
+    `busiest` is the call at that step; None if the program makes no call there.
 
     Offsets may contain the symbols `tops` in addition to the dims. Each top is the maximum of some
     extents over the dims and earlier tops. `most_bytes` is an upper bound of `workspace_bytes` in
@@ -87,6 +88,7 @@ class MemoryPlan:
     lower_bound: int
     tops: Mapping[Symbol, tuple[Extent, ...]]
     lent: Mapping[str, Extent] = dataclasses.field(default_factory=dict)
+    busiest: Call | None = None
 
     def workspace_at(self, sizes: Mapping[str, int]) -> int:
         """Return the size of the workspace in bytes for these values of the dims, by name."""
@@ -149,7 +151,8 @@ def plan_memory(
         most = _MOST_SPREAD * tight.typical_bytes
         packings = map(pack, _SPREADS)
         chosen = next((packing for packing in packings if packing.typical_bytes <= most), tight)
-    return chosen.plan(alive_at_once(tight.blocks))
+    lower_bound, step = busiest_step(tight.blocks)
+    return chosen.plan(lower_bound, tight.timeline.calls.get(step))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -203,7 +206,7 @@ class _Packing:
         """The size of the workspace in bytes at the typical sizes."""
         return self.total + typical(self.behind)
 
-    def plan(self, lower_bound: int) -> MemoryPlan:
+    def plan(self, lower_bound: int, busiest: Call | None) -> MemoryPlan:
         """Return the memory plan for all sizes, derived from the packing at the typical sizes."""
         stack = stacked(self.blocks, self.offsets, self.total)
         space, places = self.timeline.space, dict(self.fixed)
@@ -230,6 +233,7 @@ class _Packing:
             lower_bound=lower_bound,
             tops=stack.tops,
             lent=lent,
+            busiest=busiest,
         )
 
     def _all_bytes(self) -> Extent:
@@ -305,6 +309,7 @@ class _Timeline:
         self._spans = spans
         self._lent = lent
         self._step = 0
+        self.calls: dict[int, Call] = {}  # The calls in this space, by step.
         self._first: dict[str, int] = {}
         self._last: dict[str, int] = {}
         self._sizes: dict[str, Extent] = {}
@@ -381,6 +386,7 @@ class _Timeline:
     def _call(self, step: Call, space: str) -> None:
         if space != self.space:
             return
+        self.calls[self._step] = step
         for value in (*step.outputs, *step.inputs):
             self._touch(value)
         own = step.outputs[0].name

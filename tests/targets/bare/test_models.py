@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 
 import numpy as np
@@ -193,9 +194,22 @@ def test_a_board_that_faults_is_told(quantized):
 
 
 def test_a_model_that_does_not_fit_says_what_it_needs_before_anything_is_flashed():
+    """The error names the layers that take the most RAM and flash, and what would help."""
     model = models.build("mobilenet_v2", size=64, stages=2)
-    with pytest.raises(CompilerError, match=r"does not fit stm32f411: it needs .* of RAM"):
+    with pytest.raises(CompilerError, match="does not fit stm32f411") as caught:
         farrier.compile(model, target="stm32f411", verify=False)
+    lacks = r"needs ([\d,]+) bytes of {}, ([\d,]+) more than the board has \({} (\w+)"
+    for memory, at, layer, there in (
+        ("RAM", "at layer", "Conv_", 128 << 10),
+        ("flash", "layer", "Gemm_", 512 << 10),
+    ):
+        pattern = lacks.format(memory, at).replace("needs", "(?:needs|and)")
+        needed, excess, name = re.search(pattern, str(caught.value)).groups()
+        assert int(needed.replace(",", "")) - int(excess.replace(",", "")) == there
+        assert name.startswith(layer)
+    assert "reads 24,576 bytes and writes 1,310,720" in str(caught.value)
+    assert "quantize it to int8" in caught.value.hint
+    assert "no board in `farrier targets` has that much" in caught.value.hint
 
 
 def test_open_sizes_are_refused_by_name():

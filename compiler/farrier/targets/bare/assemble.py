@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from farrier.artifact.code import CodeObject, ModelCode
-from farrier.errors import CompilerError, UsageError
+from farrier.errors import UsageError
 from farrier.ir.dim import typical
 from farrier.llvm import joined_object
 from farrier.partition.program import DriverProgram
 from farrier.targets.bare.backend import OBJECT, BareTarget
+from farrier.targets.bare.elf import sections_of
+from farrier.targets.bare.fit import check_fit
 from farrier.targets.bare.image import linked_image
 from farrier.targets.bare.part import BarePart
 from farrier.targets.cpu.assemble import Plan
@@ -63,7 +65,7 @@ def assemble(planned: Plan, objects: Sequence[bytes], target: BareTarget) -> Lin
         sizes=len(planned.sizes),
         lent=_lent(planned),
     )
-    _check_fit(part, len(content), target)
+    check_fit(planned, part, sections_of(content).flash_bytes, target)
     image = linked_image(target.tune, content, [name])
     return LinkedModel(
         code=ModelCode((CodeObject(_PATH, OBJECT, (name,), content),), part.to_json()),
@@ -87,20 +89,3 @@ def _lent(planned: Plan) -> tuple[int, ...]:
     program, lent = planned.program, planned.memory.lent
     names = [program.home(value).name for value in (*program.inputs, *program.outputs)]
     return tuple(typical(lent[name]) if name in lent else -1 for name in names)
-
-
-def _check_fit(part: BarePart, code_bytes: int, target: BareTarget) -> None:
-    """Raise CompilerError if the model is larger than the memories of the board."""
-    lacks = [
-        f"{needed:,} bytes of {memory}, and the board has {there:,}"
-        for memory, needed, there in (
-            ("RAM", part.arena.nbytes, target.ram_bytes),
-            ("flash", part.params, target.flash_bytes),
-        )
-        if there and needed > there
-    ]
-    if lacks:
-        raise CompilerError(
-            f"the model does not fit {target.core}: it needs {'; '.join(lacks)}",
-            hint="quantize it to int8, or make its inputs smaller; `farrier targets` lists boards",
-        )

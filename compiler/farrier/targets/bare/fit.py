@@ -1,0 +1,108 @@
+"""The check that a model fits its board's memories, and advice where it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from farrier.errors import CompilerError
+from farrier.ir.dim import typical
+from farrier.ir.graph import Value
+from farrier.ir.types import DType
+from farrier.partition.program import Call, DriverProgram, calls_in
+from farrier.targets.bare.backend import BareTarget
+from farrier.targets.bare.boards import BOARDS
+from farrier.targets.bare.part import BarePart
+from farrier.targets.cpu.assemble import Plan
+
+
+def check_fit(planned: Plan, part: BarePart, code_bytes: int, target: BareTarget) -> None:
+    """Raise CompilerError if the model is larger than the memories of the board. The error names
+    the layer that takes the most, and suggests what to change."""
+    ram, flash = part.arena.nbytes, part.params + code_bytes
+    lacks: list[str] = []
+    hints: list[str] = []
+    if target.ram_bytes and ram > target.ram_bytes:
+        lacks.append(_lack("RAM", ram, target.ram_bytes) + _busiest(planned))
+        hints += _smaller_values(planned, ram, target)
+    if target.flash_bytes and flash > target.flash_bytes:
+        lacks.append(_lack("flash", flash, target.flash_bytes) + _heaviest(planned.program))
+        hints += _smaller_weights(planned.program)
+    if lacks:
+        raise CompilerError(
+            f"the model does not fit {target.core}: it needs {'; and '.join(lacks)}",
+            hint=", or ".join((*dict.fromkeys(hints), _roomy(ram, flash))),
+        )
+
+
+def _lack(memory: str, needed: int, there: int) -> str:
+    return f"{needed:,} bytes of {memory}, {needed - there:,} more than the board has"
+
+
+def _busiest(planned: Plan) -> str:
+    """Return the text about the layer at which the most bytes are alive."""
+    call, program = planned.memory.busiest, planned.program
+    if call is None:
+        return ""
+    names = {program.home(constant.value).name for constant in program.constants}
+    read = _nbytes(value for value in call.inputs if program.home(value).name not in names)
+    text = f" (at layer {_first_name(call)}, which reads {read:,} bytes and writes "
+    text += f"{_nbytes(iter(call.outputs)):,}"
+    others = planned.memory.lower_bound - read - _nbytes(iter(call.outputs))
+    return text + (f" while {others:,} others are kept)" if others > 0 else ")")
+
+
+def _first_name(call: Call) -> str:
+    """Return the name of the first node that a call computes. TFLite joins the names of layers that
+    it merged; the last of them is the layer's."""
+    return call.origin.split(",")[0].rsplit(";")[-1]
+
+
+def _heaviest(program: DriverProgram) -> str:
+    """Return the text about the layer with the most bytes of weights."""
+    call, nbytes = max(_weights(program), key=lambda pair: pair[1], default=(None, 0))
+    return "" if call is None else f" (layer {_first_name(call)} has {nbytes:,} bytes of weights)"
+
+
+def _weights(program: DriverProgram) -> Iterator[tuple[Call, int]]:
+    """Yield each call and the bytes of its constant inputs."""
+    names = {constant.value.name for constant in program.constants}
+    for call in calls_in(program.steps):
+        yield call, _nbytes(value for value in call.inputs if value.name in names)
+
+
+def _smaller_values(planned: Plan, needed: int, target: BareTarget) -> Iterator[str]:
+    """Yield changes of the model that would reduce its RAM."""
+    call = planned.memory.busiest
+    values: Sequence[Value] = () if call is None else (*call.inputs, *call.outputs)
+    if any(_is_float(value) for value in values):
+        yield "quantize it to int8, which takes a quarter of the bytes"
+    share = target.ram_bytes / needed
+    yield f"make its inputs smaller, so that this layer takes at most {share:.0%} of these bytes"
+
+
+def _smaller_weights(program: DriverProgram) -> Iterator[str]:
+    """Yield changes of the model that would reduce its flash."""
+    if any(_is_float(constant.value) for constant in program.constants):
+        yield "quantize it to int8, which takes a quarter of the bytes"
+    yield "use fewer channels in the layer with the most weights"
+
+
+def _roomy(ram: int, flash: int) -> str:
+    """Return the advice to take the smallest boards that have these bytes of RAM and flash."""
+    fitting = {
+        name: board.ram.nbytes
+        for name, board in BOARDS.items()
+        if board.emulator is None and board.ram.nbytes >= ram and board.flash.nbytes >= flash
+    }
+    if not fitting:
+        return "split it: no board in `farrier targets` has that much"
+    names = sorted(fitting, key=lambda name: fitting[name])[:2]
+    return "take a larger board: " + " or ".join(f"{n} ({fitting[n]:,} of RAM)" for n in names)
+
+
+def _is_float(value: Value) -> bool:
+    return value.type.dtype is DType.F32 and typical(value.type.nbytes) > 1024
+
+
+def _nbytes(values: Iterator[Value]) -> int:
+    return sum({value.name: typical(value.type.nbytes) for value in values}.values())
