@@ -41,8 +41,8 @@ def turns(rounds: Sequence[Callable[[], R]]) -> Iterator[list[R]]:
 
 
 def ratio(ours: Iterable[Sequence[float]], theirs: Iterable[Sequence[float]]) -> float:
-    """Return our speedup over the other engine: the median over the turns of their time divided by
-    ours, where the time of a round is the median of its samples."""
+    """Return the speedup of the other engine over ours: the median over the turns of our time
+    divided by theirs, where the time of a round is the median of its samples."""
     pairs = zip(ours, theirs, strict=True)
     return statistics.median(
         statistics.median(own) / statistics.median(other) for own, other in pairs
