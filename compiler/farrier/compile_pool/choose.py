@@ -105,6 +105,7 @@ def default_schedules(
 ) -> dict[str, ScheduledTask]:
     """Return, for every task by key, the schedule that the analytic model ranks first. The spaces
     of the choices `reused`, for the same target and threads, are reused."""
+    target = target.for_kernels(len(tasks))
     counts: collections.Counter[str] = collections.Counter()
     origins: dict[str, str] = {}
     for call in calls:

@@ -72,6 +72,11 @@ class Target(abc.ABC):
         for the host's memory, and the target itself for any other space."""
         return self.backend.parts(self).get(space, self)
 
+    def for_kernels(self, count: int) -> Target:
+        """Return the target by which the schedules of a model with this number of kernels are
+        chosen. It differs where the kernels share scarce memory for code."""
+        return self
+
     @property
     def arch(self) -> str:
         """The architecture, as `uname -m` prints it."""

@@ -12,6 +12,8 @@ import farrier
 from farrier.frontends.builder import Declared, Source
 from farrier.ir.types import DType
 from farrier.ops.fixed_point import LARGEST_SUM
+from farrier.targets import parse_target
+from farrier.targets.bare.boards import BOARDS
 from farrier.targets.bare.cores import CORES
 from farrier.targets.bare.part import BarePart
 from tests.targets.bare.test_models import needs_qemu
@@ -179,11 +181,18 @@ def spied(stated, results):
 def test_a_kernel_has_less_code_where_flash_is_scarce(monkeypatch):
     """Columns of 24 divide into tiles of 4, and not of 5, whose last tile is code of its own."""
 
-    def code_bytes():
+    def code_bytes(weight):
+        core = dataclasses.replace(CORES["cortex-m4"], code_weight=weight)
+        monkeypatch.setitem(CORES, "cortex-m4", core)
         artifact = farrier.compile(windows(8, 8, 1, (24, 24)), target=BOARD, verify=False)
         return len(artifact.code.objects[0].content)
 
-    small = code_bytes()
-    free = dataclasses.replace(CORES["cortex-m4"], code_weight=0.0)
-    monkeypatch.setitem(CORES, "cortex-m4", free)
-    assert small < 0.9 * code_bytes()
+    assert code_bytes(5e-5) < 0.9 * code_bytes(0.0)
+
+
+@pytest.mark.parametrize("core", ["cortex-m4", "rv32imac"])
+def test_code_weighs_more_in_a_model_of_more_kernels(core):
+    board = next(name for name, board in BOARDS.items() if board.core == core)
+    target = parse_target(board)
+    weights = [target.for_kernels(count).code_weight for count in (1, 30)]
+    assert weights == [CORES[core].code_weight, 30 * CORES[core].code_weight]

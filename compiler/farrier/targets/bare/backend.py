@@ -81,6 +81,10 @@ class BareTarget(CpuTarget):
             to_nearest_i32=to_nearest_i32 if core.has_dsp and core.has_floats else None,
         )
 
+    def for_kernels(self, count: int) -> _SharedFlash:
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(BareTarget)}
+        return _SharedFlash(**fields, kernels=count)
+
     @property
     def code_weight(self) -> float:
         return self.known_core.code_weight
@@ -95,6 +99,17 @@ class BareTarget(CpuTarget):
     def support(self) -> str:
         # A support library is not needed: single kernels are not timed, and run on one thread.
         return ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _SharedFlash(BareTarget):
+    """A target whose flash holds this number of kernels."""
+
+    kernels: int = 1
+
+    @property
+    def code_weight(self) -> float:
+        return self.known_core.code_weight * self.kernels
 
 
 class BareBackend(CpuBackend):

@@ -31,8 +31,9 @@ class Core:
     has_dsp: bool = False
     abi: str = ""
     registers: int = 13
-    # The share of a kernel's time that one more instruction of its code must save: flash is scarce.
-    code_weight: float = 5e-5
+    # The share of a kernel's time that one more instruction of its code must save, for each kernel
+    # of the model: flash is scarce, and the kernels of a model share it.
+    code_weight: float = 1.7e-6
     figures: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
@@ -74,7 +75,7 @@ def _in_order(hertz: float, issue: float, latency: float, fused: bool = True) ->
 
 # The code of a tile is long on RISC-V, where bytes are unpacked and multiplied one by one, and its
 # many registers allow large tiles, which save little time.
-_LONG_TILES = 5e-3
+_LONG_TILES = 1.7e-4
 _THUMB = "thumb-freestanding-eabi"
 _RISCV32 = "riscv32-freestanding-none"
 CORES: Mapping[str, Core] = {
