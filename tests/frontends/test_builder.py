@@ -1,9 +1,7 @@
 """A frontend of its own, which knows no ONNX, stands on the builder."""
 
-import itertools
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -194,10 +192,9 @@ def test_background_tuning_asks_for_a_file():
 
 def test_the_example_of_the_page_runs():
     page = (Path(__file__).parents[2] / "docs/develop/architecture.md").read_text()
-    code = page.partition("### Frontends")[2].partition("    import farrier\n")[2]
-    lines = itertools.takewhile(lambda line: not line or line[0] == " ", code.splitlines())
+    code = page.partition("### Frontends")[2].partition("```python\n")[2].partition("```")[0]
     names = {}
-    exec(textwrap.dedent("\n".join(["    import farrier", *lines])), names)
+    exec(code, names)
     x = np.float32([[-1, 2] * 32] * 3)
     np.testing.assert_array_equal(names["artifact"].session().run({"x": x})["y"], np.maximum(x, 0))
 
