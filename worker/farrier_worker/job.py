@@ -1,9 +1,8 @@
 """The job process, which makes one attempt at one job, then ends. `python -m farrier_worker.job`.
 
-Only this process parses models. It has resource limits, cannot reach any other part of the farm
-(`confinement.py`), and may crash, which the supervisor detects. It reports over its channel, and
-the supervisor records the reports.
-"""
+On a worker, only this process parses models. It has resource limits, cannot reach any other part of
+the farm (`confinement.py`), and may crash, which the supervisor detects. It reports over its
+channel, and the supervisor records the reports."""
 
 from __future__ import annotations
 

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 
 class Area(enum.StrEnum):
-    """The tool from which the area of an accelerator is obtained."""
+    """The source of the area of an accelerator: its description alone, synthesis by yosys as well,
+    or also placement, which yields the clock too."""
 
     DESCRIPTION = "description"
     YOSYS = "yosys"

@@ -68,8 +68,8 @@ class ScheduledTask:
         return self.task.symbol, self.program
 
     def definition(self, target: Target, threads: int) -> TaskDefinition | None:
-        """Return the definition to which the task's records refer; None if its program is too
-        long."""
+        """Return the definition (program, target, threads) that is stored with the tuning records
+        of the task; None if the printed program is too long to be stored."""
         program = print_ir(self.program)
         if len(program) > MOST_CHARACTERS:
             return None

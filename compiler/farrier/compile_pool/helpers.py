@@ -229,8 +229,8 @@ def _space_of(module: Module) -> str:
 
 
 def _written(module: Module) -> dict[str, Any] | None:
-    """Return the message fields that describe a module's kernels to another process; None if some
-    kernel is not a program, or is lowered already."""
+    """Return the message fields that describe the kernels of a module to another process; None if
+    the tensor program of a kernel is unknown, or a kernel is lowered already."""
     kernels = [
         {
             "program": print_ir(build_input.space.program),

@@ -272,9 +272,9 @@ class Simplifier:
         return branch
 
     def over(self, ranges: Mapping[str, Extent]) -> Simplifier:
-        """Return the simplifier for the body of loops over `ranges`. Variables are identified by
-        name, so the range of a new one is also entered in the simplifiers from which this one was
-        derived."""
+        """Return the simplifier for the body of loops over `ranges`. It shares one table of the
+        ranges of variables with this simplifier and with all that were derived from it, so a new
+        variable becomes known to all of them."""
         facts: dict[Expr, Bounds] = {}
         for name, extent in ranges.items():
             outer = self.ranges.setdefault(name, extent)

@@ -49,8 +49,8 @@ class Liveness:
     """The values and symbols that the nodes added so far need. Add nodes from the last to the
     first.
 
-    `data` returns, by the name of a value, the content of a constant that contains dims, and None
-    for any other value.
+    `data` maps the name of a value to its elements if the value is a constant whose elements are
+    dims, as a shape may be, and to None otherwise.
     """
 
     def __init__(self, outputs: Iterable[Value], data: Data) -> None:

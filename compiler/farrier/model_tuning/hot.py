@@ -128,8 +128,8 @@ def _read(variant: Variant) -> Iterator[tuple[Hashable, str]]:
 
 
 def with_shared_kernels(hot: Variant, general: Variant, sizes: Mapping[str, int]) -> Variant:
-    """Return the variant for a hot (frequent) size in which kernels of the general variant replace
-    kernels that are about equally fast.
+    """Return the variant for a hot (frequent) size with kernels of the general variant in place of
+    its own, as long as the predicted loss of time of all of them together stays small.
 
     If all symbolic dims of a kernel are 1 at that size, as for a batch of one, the general kernel
     runs the same tiles in the same order as a specialized one with equal decisions. Other kernels

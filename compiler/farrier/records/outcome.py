@@ -69,8 +69,9 @@ class Outcome:
     `of` holds figures on the held-out tasks: of the `trained` model, of the `analytic` one, and of
     each rival. `unseen` holds such figures by device class: of a model trained without that class
     (`trained`), and of the `analytic` one. The model learned from `records` records of `tasks`
-    tasks; `held_out` tasks were excluded. `shown` lists some of the `set_aside` records, and
-    `damaged` maps tasks whose definitions are unusable to the reasons.
+    tasks; `held_out` tasks were excluded. `set_aside` records were excluded as well; `shown` lists
+    some of them with the reasons. `damaged` maps tasks whose definitions are unusable to the
+    reasons.
     """
 
     is_better: bool

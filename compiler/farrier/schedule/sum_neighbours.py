@@ -123,8 +123,9 @@ class _Launch:
         return simplified(For(self._var("block").name, blocks, LoopKind.BLOCK, body))
 
     def _points(self) -> Axes:
-        """Return the axes whose product the threads enumerate: those of the result in its order,
-        except that the last row axis and the last column axis count groups of neighbours."""
+        """Return the axes whose points are numbered by the threads, in the order of the result. The
+        last row axis and the last column axis are divided by `each`, since a thread computes that
+        many neighbours."""
         places = _places(self._product)
         points = [(name, (name, extent)) for name, extent in self._product.batch]
         for side in (0, 1):

@@ -170,8 +170,8 @@ class ModelPoint:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TaskPoint:
-    """The best time of a kernel from this trial on; the trials of each kernel are counted
-    separately."""
+    """A step of the curve of a kernel: at trial `trial` its best time fell to `us`, where it stays
+    until the next point. Trials are counted for each kernel separately."""
 
     trial: int
     seconds: float

@@ -8,9 +8,10 @@ farrier:cost-model:state         hash: `turn`, the number of changes; `newest`, 
 farrier:cost-model:versions      list of the numbers of the stored versions, the oldest first
 farrier:cost-model:version:<n>   hash: `blob`, `created` (ms), `outcome`
 
-Each change names the turn, the number of changes before it, from which it was decided, and is
-refused if the turn has advanced meanwhile: of two trainers, or of a trainer and a user who rolls
-back, only the first makes a change. An outcome is the JSON text of `farrier.records.outcome`.
+A change passes the `turn` that its author had read, and is refused if the turn has advanced since:
+of two trainers, or of a trainer and a user who rolls back, only the first succeeds.
+
+An outcome is the JSON text of `farrier.records.outcome`.
 """
 
 from __future__ import annotations

@@ -143,8 +143,9 @@ def _check_outputs(builder: Builder, node: RawNode, kinds: Sequence[TensorType])
 
 
 def _check_elements(builder: Builder, extent: Extent, enough: Extent) -> None:
-    """Ensure that an axis from which an element is read is not empty. Raises Undecided if narrowing
-    a single dim would ensure it; otherwise adds a check of `enough` at run time."""
+    """Ensure that elements are read from an axis only if it has any: `enough` is 1 if that holds,
+    and 0 otherwise. Raises Mismatch if `enough` is 0, and Undecided if a narrower range of one dim
+    makes it 1; otherwise a run checks it."""
     if enough == 0:
         raise Mismatch("an element is taken from an axis of 0")
     if enough == minimum(extent, 1) and len(set(symbols((extent,)))) == 1:

@@ -153,8 +153,8 @@ def _names_alone(inputs: Sequence[Declared]) -> Iterator[str]:
 
 
 def _size_of(name: str, sizes: Mapping[str, Size]) -> Size | None:
-    """Return the size that a name of the model denotes, which may be a sum of other names; None if
-    unknown."""
+    """Return the size of a dim that the model declares as `name`: a single name, or a sum of names
+    such as "past + sequence". None if a part of the sum is unknown."""
     declared = parse_sum(name)
     if name in sizes or declared is None:
         return sizes.get(name)

@@ -241,8 +241,8 @@ def _scatter(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def _max_pool(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    """Upgrade MaxPool: the output of positions moves to a separate operator, which also takes the
-    storage order."""
+    """Upgrade MaxPool: if its second output, Indices, is read, a node MaxPoolIndices computes it
+    and keeps `storage_order`, an attribute that MaxPool loses."""
     attrs, (values, *indices) = dict(node.attrs), node.outputs
     node.attrs.pop("storage_order", None)
     nodes = [RawNode(node.op, node.inputs, [values], node.attrs, node.origin)]

@@ -151,8 +151,8 @@ def _moved(
 
 
 def _merged(axes: list[Axis], before: tuple[int, ...], after: tuple[int, ...]) -> list[Axis] | None:
-    """Return the meanings of the axes after a Reshape, or None unless the Reshape only merges
-    adjacent axes."""
+    """Return, for each axis after a Reshape, which of block, row and column it combines; None
+    unless the Reshape only merges adjacent axes."""
     merged: list[Axis] = []
     pairs = iter(zip(axes, before, strict=True))
     for extent in after:

@@ -60,8 +60,9 @@ _EXPOSED_AHEAD = 0.2
 
 
 def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | None:
-    """Return the schedule space of a matrix product or convolution with a constant number of lanes;
-    None for any other program, and if the target has no tile unit for its operands."""
+    """Return the schedule space of a matrix product or convolution of constant sizes and weights;
+    None for any other program, if the target has no tile unit for its operands, or if the tiles do
+    not divide its lanes."""
     if program.dims:
         return None
     program = by_first_use(without_halos(program))

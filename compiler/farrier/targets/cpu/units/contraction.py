@@ -185,9 +185,9 @@ def factors_of(expr: Expr) -> tuple[tuple[Load, Load], bool] | None:
 
 
 def _is_padding(select: Select) -> bool:
-    """Check whether a Select is a load whose condition only checks bounds, or else 0. The guard
-    of a strided transposed convolution does not qualify, as it also requires a multiple of the
-    stride."""
+    """Check whether a Select is a load if its indices are within bounds, and 0 otherwise. The
+    Select of a strided transposed convolution does not qualify, as it also requires a multiple of
+    the stride."""
     load, zero = select.then, select.otherwise
     if not isinstance(load, Load) or not isinstance(zero, Const) or zero.value != 0:
         return False

@@ -20,9 +20,9 @@ _SPARE = 8
 
 @dataclasses.dataclass(frozen=True)
 class Choices:
-    """The choices that a loop nest leaves to the scheduler. A choice that is the extent of an
-    independent loop is `shared`: it is a number of parts for threads, each of which has a cost. All
-    other choices are `held`: numbers of values that one iteration keeps in registers."""
+    """The choices that a loop nest leaves to the scheduler. The extents of
+    independent loops are `shared`: the numbers of parts among threads. The others are `held`: the
+    numbers of values that an iteration keeps in registers."""
 
     function: Function
     machine: Machine

@@ -42,7 +42,8 @@ class _Cache:
         return p.shape(self.keys)[2] if self.keys else 0
 
     def in_use(self, p: Parts) -> str:
-        """Return the number of keys before the new ones, i64."""
+        """Return the name of an i64 value: the number of keys in the cache, after which the keys of
+        this call are written."""
         if not self.length:
             return p.whole(self.size(p))
         return p("Cast", p.reshape(self.length), to="i64")
