@@ -34,6 +34,7 @@ _MINUTES = "it measures for minutes; tests/bench runs it on small models"
 _BOARD = "it needs a board; tests/targets/bare emulates boards"
 _AGENT = "it needs an agent; tests/end_to_end starts agents"
 _ROLES = "tests/end_to_end/test_up.py starts each role by itself"
+_MAKE_CUDA = "it takes minutes; `make cuda` runs it"
 _GPU = "it needs a GPU by NVIDIA"
 
 # The first words of commands that no page's test executes, and the reason.
@@ -298,9 +299,11 @@ PAGES = {
         elsewhere={
             "session = ": _GPU,
             "farrier compile model.onnx --target cuda:sm_80 --trials": _GPU,
-            "python -m": "it takes minutes; `make cuda` runs it",
+            "python -m": _MAKE_CUDA,
         },
     ),
+    "docs/cuda_kernels.md": Page(elsewhere={"python -m": _MAKE_CUDA}),
+    "docs/cuda_proofs.md": Page(elsewhere={"python -m": _MAKE_CUDA}),
     "docs/develop/architecture.md": Page(files=(_net,)),
     "docs/develop/ir.md": Page(files=(_net,)),
     "docs/develop/measuring.md": Page(
