@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from bench.svg import curve, document, key, line, text
+from farrier.hardware.svg import curve, document, key, line, text
 
 _WIDTH, _HEIGHT = 640, 400
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 150, 40, 48

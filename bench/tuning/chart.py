@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import math
 
-from bench.svg import curve, document, key, line, text
 from bench.tuning.report import TRIALS, Report
+from farrier.hardware.svg import curve, document, key, line, text
 
 _WIDTH, _HEIGHT = 640, 380
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 190, 40, 48

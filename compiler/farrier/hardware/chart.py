@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from xml.sax.saxutils import escape
 
+from farrier.hardware.svg import document, line, text
+
 _NAMES = {
     "multipliers": "multipliers",
     "scratchpad_bytes": "KiB of scratchpads",
@@ -39,41 +41,33 @@ def chart(rows: Sequence[Mapping[str, Any]]) -> str:
             inner = "".join(_panel(points, axis, model, names))
             parts.append(f"<g transform='translate({x * _WIDTH},{y * _HEIGHT})'>{inner}</g>")
     end = len(models) * _HEIGHT + _LINE
-    parts.append(_text(20, end, "filled: on the Pareto front of all figures of area", "start"))
+    parts.append(text(20, end, "filled: on the Pareto front of all figures of area", "start"))
     for number, name in enumerate(names, 1):
-        parts.append(_text(20, end + number * _LINE, f"{number}  {name}", "start"))
+        parts.append(text(20, end + number * _LINE, f"{number}  {name}", "start"))
     width, height = len(axes) * _WIDTH, end + (len(names) + 1) * _LINE
-    return "\n".join(
-        (
-            f"<svg xmlns='http://www.w3.org/2000/svg' width='{width}' height='{height}' "
-            "font-family='sans-serif' font-size='12'>",
-            f"<rect width='{width}' height='{height}' fill='white'/>",
-            *parts,
-            "</svg>\n",
-        )
-    )
+    return document(width, height, parts)
 
 
 def _panel(
     rows: Sequence[Mapping[str, Any]], axis: str, model: str, names: Sequence[str]
 ) -> Iterator[str]:
     left, right, top, bottom = _LEFT, _WIDTH - _RIGHT, _TOP, _HEIGHT - _BOTTOM
-    yield _text(left, top - 16, f"{model}: cycles", "start")
-    yield _text((left + right) / 2, bottom + 36, _NAMES[axis], "middle")
-    yield _line(left, bottom, right, bottom) + _line(left, top, left, bottom)
+    yield text(left, top - 16, f"{model}: cycles", "start")
+    yield text((left + right) / 2, bottom + 36, _NAMES[axis], "middle")
+    yield line(left, bottom, right, bottom, _GRID) + line(left, top, left, bottom, _GRID)
     # The logarithm of 0 is not defined: a shape with no cells of a kind is drawn as if it had one.
     xs = [max(1, row["area"][axis]) for row in rows]
     ys = [row["cycles"] for row in rows]
     across, up = _scale(xs, left + 12, right - 12), _scale(ys, bottom - 12, top + 12)
     for x in _apart(across, 56):
-        yield _line(across[x], bottom, across[x], bottom + 4)
-        yield _text(across[x], bottom + 18, f"{x / _UNITS.get(axis, 1):,.10g}", "middle")
+        yield line(across[x], bottom, across[x], bottom + 4, _GRID)
+        yield text(across[x], bottom + 18, f"{x / _UNITS.get(axis, 1):,.10g}", "middle")
     for y in _apart(up, 14):
-        yield _line(left - 4, up[y], left, up[y])
-        yield _text(left - 8, up[y] + 4, f"{y:,}", "end")
+        yield line(left - 4, up[y], left, up[y], _GRID)
+        yield text(left - 8, up[y] + 4, f"{y:,}", "end")
     for row, x, y in zip(rows, xs, ys, strict=True):
         number = 1 + names.index(row["shape"])
-        yield _point(row, across[x], up[y]) + _text(across[x] + 7, up[y] - 5, str(number), "start")
+        yield _point(row, across[x], up[y]) + text(across[x] + 7, up[y] - 5, str(number), "start")
 
 
 def _point(row: Mapping[str, Any], x: float, y: float) -> str:
@@ -106,11 +100,3 @@ def _apart(places: Mapping[int, float], distance: float) -> Iterator[int]:
         if abs(place - last) >= distance:
             yield value
             last = place
-
-
-def _line(x0: float, y0: float, x1: float, y1: float) -> str:
-    return f"<line x1='{x0:.1f}' y1='{y0:.1f}' x2='{x1:.1f}' y2='{y1:.1f}' stroke='{_GRID}'/>"
-
-
-def _text(x: float, y: float, words: str, anchor: str) -> str:
-    return f"<text x='{x:.1f}' y='{y:.1f}' text-anchor='{anchor}'>{escape(words)}</text>"
