@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -53,13 +54,18 @@ def hardware(
 
     accelerator = accelerator_of(target)
     folder = output or Path(accelerator.name)
-    text = verilog(accelerator)
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, content in ((f"{accelerator.name}.v", text), ("shape.toml", to_toml(accelerator))):
-        (folder / name).write_text(content)
-        typer.echo(folder / name)
+    texts = {f"{accelerator.name}.v": verilog(accelerator), "shape.toml": to_toml(accelerator)}
+    _write(folder, texts)
     if check is not None:
         _check(accelerator, check)
+
+
+def _write(folder: Path, texts: Mapping[str, str]) -> None:
+    """Write files to a folder, by their names, and print their paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+        typer.echo(folder / name)
 
 
 def _kernel(path: Path, output: Path | None, verify: bool) -> None:
@@ -70,10 +76,7 @@ def _kernel(path: Path, output: Path | None, verify: bool) -> None:
 
     kernel = kernel_of(read_kernel(path))
     folder = output or Path(path.stem)
-    text = kernel.verilog()
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{path.stem}.v").write_text(text)
-    typer.echo(folder / f"{path.stem}.v")
+    _write(folder, {f"{path.stem}.v": kernel.verilog()})
     table = Table("loops", "iterations", "a new one every", "cycles of one")
     for each in kernel.pipelines:
         loops = ", ".join(var for var, _ in each.region.loops) or "-"

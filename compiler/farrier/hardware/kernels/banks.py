@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import math
 from collections.abc import Iterable
 
 from farrier.errors import UsageError
@@ -116,8 +115,3 @@ def _accesses(regions: Regions) -> Iterable[tuple[Buffer, tuple[Expr, ...]]]:
             for load in itertools.chain.from_iterable(map(loads, parts)):
                 assert isinstance(load, Load)
                 yield load.buffer, load.indices
-
-
-def size_of(buffer: Buffer) -> int:
-    """Return the elements of a buffer in memory."""
-    return math.prod(buffer.element_layout.physical_shape(buffer.type.static_shape))

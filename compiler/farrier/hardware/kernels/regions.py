@@ -10,6 +10,7 @@ for i in serial(4):                       Serial i
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import TypeAlias
 
@@ -42,10 +43,7 @@ class Region:
 
     @property
     def iterations(self) -> int:
-        count = 1
-        for _, extent in self.loops:
-            count *= extent
-        return count
+        return math.prod(extent for _, extent in self.loops)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -171,11 +169,6 @@ def _append(items: list[Item], item: Item) -> None:
         items[-1] = Region((), (*last.stores, *item.stores))
     else:
         items.append(item)
-
-
-def negated(condition: Expr) -> Expr:
-    """Return the opposite of a condition."""
-    return Unary(UnaryOp.NOT, condition)
 
 
 def all_of(conditions: Sequence[Expr]) -> Expr | None:
