@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from farrier.errors import CompilerError
 from farrier.ir.dim import typical
@@ -45,10 +45,11 @@ def _busiest(planned: Plan) -> str:
         return ""
     names = {program.home(constant.value).name for constant in program.constants}
     read = _nbytes(value for value in call.inputs if program.home(value).name not in names)
-    text = f" (at layer {_first_name(call)}, which reads {read:,} bytes and writes "
-    text += f"{_nbytes(iter(call.outputs)):,}"
-    others = planned.memory.lower_bound - read - _nbytes(iter(call.outputs))
-    return text + (f" while {others:,} others are kept)" if others > 0 else ")")
+    written = _nbytes(call.outputs)
+    others = planned.memory.lower_bound - read - written
+    kept = f" while {others:,} others are kept" if others > 0 else ""
+    layer = _first_name(call)
+    return f" (at layer {layer}, which reads {read:,} bytes and writes {written:,}{kept})"
 
 
 def _first_name(call: Call) -> str:
@@ -104,5 +105,5 @@ def _is_float(value: Value) -> bool:
     return value.type.dtype is DType.F32 and typical(value.type.nbytes) > 1024
 
 
-def _nbytes(values: Iterator[Value]) -> int:
+def _nbytes(values: Iterable[Value]) -> int:
     return sum({value.name: typical(value.type.nbytes) for value in values}.values())
