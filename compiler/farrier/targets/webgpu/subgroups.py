@@ -13,13 +13,13 @@ from farrier.ir.loop import Intrinsic, Stmt
 from farrier.ir.statements import walk_stmts
 from farrier.ir.threads import exchange_name
 from farrier.ir.types import DType
+from farrier.targets.gpu.device import LEAST
 
 # The types of words, which threads exchange; and by each exchange the bit in which they differ.
 EXCHANGED = (DType.F32, DType.I32, DType.U32)
 EXCHANGES = {exchange_name(dtype, mask): mask for dtype in EXCHANGED for mask in MASKS}
 
-_THREADS = 256  # The most of a block, by WebGPU's default limits.
-SHARED_BYTES = 4 * _THREADS  # The workgroup memory that exchanges take in a kernel.
+SHARED_BYTES = 4 * LEAST.threads  # The workgroup memory that exchanges take in a kernel.
 
 # The word of the thread whose number differs in one bit. `lanes` is the same in the whole block:
 # all of its threads come to the barriers, or none. The second barrier keeps the next exchange from
@@ -35,7 +35,7 @@ fn exchanged(word: u32, bit: u32, thread: u32, lanes: u32) -> u32 {{
   workgroupBarrier();
   return other;
 }}
-var<workgroup> exchanged_words: array<u32, {_THREADS}>;
+var<workgroup> exchanged_words: array<u32, {LEAST.threads}>;
 """
 
 PARAMETERS = (
