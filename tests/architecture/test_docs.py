@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 import typer
 
+from tests.documentation.snippets import programs
+
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
@@ -136,8 +138,8 @@ def test_the_python_on_the_pages_calls_the_library_as_it_is():
     }
     seen = set()
     for page in PAGES:
-        for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
-            for node in ast.walk(ast.parse(block)):
+        for program in programs(page):
+            for node in ast.walk(ast.parse(program)):
                 if isinstance(node, ast.Call) and (name := ast.unparse(node.func)) in calls:
                     seen.add((page.name, name))
                     accepted = set(inspect.signature(calls[name]).parameters)

@@ -45,6 +45,11 @@ def snippets(page: Path) -> list[Snippet]:
     ]
 
 
+def programs(page: Path) -> list[str]:
+    """Return the text of each program of a page."""
+    return [snippet.text for snippet in snippets(page) if snippet.language == "python"]
+
+
 def _blocks(lines: list[str]) -> Iterator[tuple[int, str, list[str]]]:
     """Yield (number of the first line, language, lines) of each fence and each indented block. The
     language of an indented block is ""."""

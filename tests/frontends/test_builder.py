@@ -18,6 +18,9 @@ from farrier.errors import (
 from farrier.frontends.builder import Builder, Declared, Source, built, resolve
 from farrier.ir.types import DType
 from farrier.options.shapes import parse_shapes
+from tests.documentation.snippets import programs
+
+DOCS = Path(__file__).parents[2] / "docs"
 
 # A convolution over images of open sizes, a loop that halves them, and a choice of two ways.
 _MODEL = """
@@ -191,18 +194,17 @@ def test_background_tuning_asks_for_a_file():
 
 
 def test_the_example_of_the_page_runs():
-    page = (Path(__file__).parents[2] / "docs/develop/architecture.md").read_text()
-    code = page.partition("### Frontends")[2].partition("```python\n")[2].partition("```")[0]
+    (program,) = programs(DOCS / "develop/architecture.md")
     names = {}
-    exec(code, names)
+    exec(program, names)
     x = np.float32([[-1, 2] * 32] * 3)
     np.testing.assert_array_equal(names["artifact"].session().run({"x": x})["y"], np.maximum(x, 0))
 
 
 def test_the_example_of_run_time_sizes_runs():
-    page = (Path(__file__).parents[2] / "docs/frontends.md").read_text()
+    (program,) = programs(DOCS / "frontends.md")
     names = {}
-    exec(page.partition("```python\n")[2].partition("```")[0], names)
+    exec(program, names)
     x, results = names["x"], names["results"]
     np.testing.assert_array_equal(results["top"], x[:2])
     np.testing.assert_array_equal(results["tail"], x[2:])

@@ -13,23 +13,25 @@ import farrier
 from farrier.errors import UsageError
 from farrier.ops import Kind, Mismatch, Operator, OperatorSet, extension, lookup
 from farrier.plugins import Plugin
+from tests.documentation.snippets import programs
 from tests.packages import MAIN, install, run_python
 
-PAGE = (Path(__file__).parents[2] / "docs/develop/custom_operators.md").read_text()
+PATH = Path(__file__).parents[2] / "docs/develop/custom_operators.md"
+PAGE = PATH.read_text()
 POINTS = {"farrier.operators": {"capped": "capped:OPERATORS"}}
 WHOSE = r"the operator set capped \(capped:OPERATORS\) of the package capped "
 
 
 def _module():
     names = {}
-    exec(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[0], names)
+    exec(programs(PATH)[0], names)
     return names
 
 
 @pytest.mark.long
 def test_the_page_leads_to_a_compiled_model(tmp_path):
     (project,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
-    module, model = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    module, model = programs(PATH)
     installs, compiles = re.findall(r"^    \$ (.*)$", PAGE, re.MULTILINE)
     assert installs == "pip install ./capped"
     assert 'capped = "capped:OPERATORS"' in project

@@ -7,14 +7,16 @@ from pathlib import Path
 
 from farrier.records import FileRecords
 from farrier.templates import Template
+from tests.documentation.snippets import programs
 from tests.packages import MAIN
 
-PAGE = (Path(__file__).parents[2] / "docs/tuning/templates.md").read_text()
+PATH = Path(__file__).parents[2] / "docs/tuning/templates.md"
+PAGE = PATH.read_text()
 
 
 def test_the_page_leads_to_a_tuned_template(python, tmp_path):
     (project,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
-    module, model = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    module, model = programs(PATH)
     install, *commands = re.findall(r"^    \$ (.*)$", PAGE, re.MULTILINE)
     assert install == "pip install ./product_rows"
     folder = tmp_path / "product_rows"
