@@ -25,10 +25,14 @@ _TYPES = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Arena:
-    """The memory that a C program lends to a model: the sizes in bytes of each input, each output
-    and the workspace, and in `sizes` the number of 64-bit integers that the entry point takes in
-    addition. `lent` has the offset in the workspace of each input and output, or -1 where that
-    tensor has memory of its own."""
+    """The block of memory that a C program provides for a model. It holds each input, each output,
+    the workspace, and an array of 64-bit integers that the entry point takes as its last argument.
+
+    `inputs`, `outputs` and `workspace` are sizes in bytes; `sizes` is the number of integers in the
+    array. A tensor may be stored within the workspace instead of in memory of its own. `lent` has,
+    for each input and then each output, the tensor's offset in the workspace, or -1 if the tensor
+    has memory of its own.
+    """
 
     inputs: Sequence[int]
     outputs: Sequence[int]
@@ -62,8 +66,9 @@ class Arena:
         return self.offsets[-1]
 
     def slots(self) -> list[str]:
-        """Return the arguments of the entry point as C expressions: addresses relative to the
-        pointer `base`, and the address `parameters`."""
+        """Return the arguments of the entry point as C expressions of two variables: the addresses
+        of the inputs, outputs, workspace and sizes are relative to the pointer `base`, and the
+        address of the packed parameters is the variable `parameters`."""
         *places, workspace, sizes, _ = self.offsets
         slots = [f"(uintptr_t)(base + {offset})" for offset in places]
         slots += ["(uintptr_t)parameters", f"(uintptr_t)(base + {workspace})"]
@@ -102,8 +107,9 @@ def identifier(text: str) -> str:
 
 
 def header(name: str, manifest: Manifest, arena: Arena, machine: str) -> str:
-    """Return the text of the C header for a model compiled for `machine`; the functions in it begin
-    with `name`."""
+    """Return the text of the C header for a model. It declares `<name>_run` and the functions that
+    return the addresses of the inputs and outputs in the arena. `machine` is the name of the
+    target, for a comment."""
     upper = name.upper()
     inputs = "\n".join(_accessors(name, "input", manifest.inputs, arena.offsets))
     outputs_at = arena.offsets[len(arena.inputs) :]
@@ -139,8 +145,9 @@ int32_t {name}_run(void *arena);
 def _accessors(
     name: str, side: str, specs: Iterable[TensorSpec], offsets: Iterable[int]
 ) -> Iterator[str]:
-    """Yield the C functions that return the address of each input, or of each output, in the
-    arena."""
+    """Yield the lines of one C function for each tensor in `specs`. The function is called
+    `<name>_<side>_<tensor>`, with `side` either "input" or "output", and returns the address of the
+    tensor: the start of the arena plus the tensor's entry in `offsets`."""
     taken: set[str] = set()
     for number, (spec, offset) in enumerate(zip(specs, offsets, strict=False)):
         word = identifier(spec.name)

@@ -75,8 +75,9 @@ class Plan(Protocol):
         ...
 
     def is_interface_compatible(self, other: Any) -> bool:
-        """Check whether this plan has the same data-dependent sizes as `other`, and the same
-        capacities (their upper limits, which callers pass)."""
+        """Check whether `other`, another plan for the same model, could replace this plan without a
+        change for callers: its data-dependent sizes and their capacities (upper limits that callers
+        pass) must be equal to those of this plan."""
         ...
 
     def size_arguments(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
@@ -86,7 +87,7 @@ class Plan(Protocol):
 
 
 class CodeGeneration(Protocol):
-    """The code generation of a backend, on whichever machine compiles.
+    """The code generation of a backend. It may run on any machine, not only on the target.
 
     Code depends only on the arguments and on the versions of the tools, so an artifact can be
     reproduced byte by byte. The targets passed to the methods must belong to this backend; a kernel
@@ -124,10 +125,14 @@ class CodeGeneration(Protocol):
         threads: int,
         beside: Any = None,
     ) -> Plan:
-        """Plan the memory of a model, with room for `threads` threads and for `target.threads`.
-        `kernels` has the interface of each kernel, by the key of its task in the program. With a
-        plan `beside`, the new plan shares the memory of that plan's constants and size
-        arguments."""
+        """Plan the memory of a model. `kernels` maps the key of each task in `program` to the
+        interface of its kernel. Memory that each thread needs separately is reserved for the larger
+        of `threads` and `target.threads`.
+
+        `beside` is an earlier plan for the same model, or None. With it, the new plan uses the same
+        packed constants and the same order of size arguments, so that both plans can be linked into
+        one library.
+        """
         ...
 
     def assemble(
@@ -137,9 +142,12 @@ class CodeGeneration(Protocol):
         target: Target,
         hot: Mapping[tuple[int, ...], Any],
     ) -> LinkedModel:
-        """Link the kernels of a planned model, and pack its parameters. `hot` maps sizes of the
-        dims to plans of the same model that are specialized for exactly these sizes, each planned
-        with the previous plan as `beside`."""
+        """Link the compiled `objects` of a planned model, and pack its parameters.
+
+        `hot` maps tuples of sizes to plans of the same model that are specialized for exactly these
+        sizes. The code for these sizes is linked in addition to the general code. Each plan in
+        `hot` must have been made with the preceding plan as `beside`.
+        """
         ...
 
     @property
@@ -156,7 +164,7 @@ class CodeGeneration(Protocol):
 
     def kernel_code(self, objects: Sequence[bytes], target: Target) -> Sequence[tuple[str, bytes]]:
         """Return the code that a device loads to measure single kernels, as pairs of code-object
-        kind and content. The `objects` may define a kernel twice."""
+        kind and content. An object may occur several times in `objects`."""
         return ((self.library_kind, self.library(list(dict.fromkeys(objects)), (), target)),)
 
     def launches(self, kernel: Interface) -> tuple[Launch, ...]:
@@ -171,7 +179,7 @@ class CodeGeneration(Protocol):
 
     @property
     def packs_on_device(self) -> bool:
-        """True if a kernel on the device converts the inputs of a measured kernel to the layouts
-        that it reads. If false, this process converts the inputs and sends one copy for each
-        layout."""
+        """True if the device itself converts the inputs of a measured kernel to the layouts that
+        the kernel reads. If false, this process converts the inputs, and sends a separate copy to
+        the device for each layout."""
         return True

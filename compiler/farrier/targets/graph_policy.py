@@ -45,11 +45,13 @@ class GraphPolicy(Protocol):
         return {"f32": frozenset()}
 
     def layers(self, graph: Graph, settings: Settings) -> Sequence[Layer]:
-        """Return the convolutions of a graph for which the passes choose between algorithms, in the
-        order of the graph. If there are any, `passes` includes the pass `algorithm.CHOICE`."""
+        """Return the convolutions of a graph for which several algorithms are possible (direct or
+        Winograd), in the order of the graph. A backend that returns any must include the pass named
+        by `algorithm.CHOICE`, which selects the algorithms, in `passes`."""
         return ()
 
     def byte_factors(self, target: Target) -> DType | None:
-        """Return the dtype of the first factor in products of bytes and i8, after the passes may
-        have widened the factor. None if the passes leave such products in floating point."""
+        """Return the dtype in which integer products read a first factor of bytes (u8 or i8) when
+        the second factor is i8. It is a byte type, or i16 if the graph passes widen the factor for
+        the target's instructions. None if the passes compute such products in floating point."""
         return None

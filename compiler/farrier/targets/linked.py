@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LinkedModel:
-    """A model as linked code objects. `bytes_of` maps the identity of each constant to its number
-    of bytes in the packed parameters."""
+    """A model as linked code objects. `bytes_of` maps the key of each constant to the number of
+    bytes that the constant occupies in the packed parameters."""
 
     code: ModelCode
     params: PackedParams
@@ -47,7 +47,7 @@ class LinkedModel:
 
     @property
     def memory(self) -> MemoryPlan:
-        """The memory plan that holds for all sizes of the dims."""
+        """The memory plan of the general code, which is valid for all values of the dims."""
         return self.memories[0]
 
     @property
@@ -58,11 +58,13 @@ class LinkedModel:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Check:
-    """A run-time check of the entry point, made on behalf of the ONNX node `origin`.
+    """A check that the entry point makes at run time. `origin` is the ONNX node that requires it.
 
-    The check compares a computed size with `most` and fails if the size is larger, or with
-    `is_exact` if they differ. If it has a `reason`, it fails whenever it is reached: the run has
-    taken a branch that cannot be compiled. `needs` describes the sizes that an operator requires.
+    A check with a `reason` always fails when the run reaches it: the run has then entered a branch
+    of the model that could not be compiled. Any other check compares a size that the model computes
+    with the limit `most`. It fails if the size exceeds the limit; if `is_exact` is true, it also
+    fails if the size is smaller. `needs` describes the sizes that the operator requires, for the
+    error message.
     """
 
     most: Extent  # An extent over `Plan.dims`.

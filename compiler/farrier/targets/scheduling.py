@@ -50,8 +50,9 @@ class Scheduling(Protocol):
         ...
 
     def floor_ns(self, program: TensorProgram | Function, target: Target, threads: int) -> int:
-        """Return a lower bound of a kernel's time in nanoseconds on any machine of the target's
-        kind, 0 if no bound is known. A device that reports a shorter time did not run the code."""
+        """Return a time in nanoseconds that no machine of the target's kind can beat when it runs
+        the kernel; 0 if no such bound is known. If a device reports a shorter time, its measurement
+        is rejected as false."""
         return 0
 
     def peaks(self, target: Target, threads: int) -> Peaks:

@@ -29,7 +29,8 @@ HERE = Site()  # Of a machine that has one space.
 
 
 class Siting(Protocol):
-    """The division of a target into the machines that run its kernels, such as a host and a device.
+    """The division of a target into the machines that run its kernels: for a host with an
+    accelerator, the host and the accelerator.
 
     The backend of each of these machines schedules and compiles the kernels that run there.
     `enclosed` then converts the resulting objects to the format of the whole target.

@@ -18,8 +18,8 @@ T = TypeVar("T", bound="Target")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class MemorySpace:
-    """A memory that holds values of a driver program, under the name that driver programs use for
-    it."""
+    """A memory of the machine, such as a device's DRAM. `name` identifies it in driver programs
+    (`partition.program`), which allocate and copy values in it."""
 
     name: str
     alignment: int = 64  # The offset of a value is a multiple of it, in bytes.
@@ -73,8 +73,9 @@ class Target(abc.ABC):
         return self.backend.parts(self).get(space, self)
 
     def for_kernels(self, count: int) -> Target:
-        """Return the target by which the schedules of a model with this number of kernels are
-        chosen. It differs where the kernels share scarce memory for code."""
+        """Return the target to use when scheduling a model that has `count` kernels. It is this
+        target itself, unless the machine has so little memory for code that the kernels must share
+        it; a copy of the target then prefers shorter code."""
         return self
 
     @property

@@ -2,8 +2,9 @@
 
 Throughputs and latencies are from Arm's software optimization guide for the core, except where
 LLVM's scheduling model is slower, as for in-order cores. Cache bandwidths are estimates from the
-width of the data paths, and `overlap` is an estimate from the size of the reorder buffer. None of
-the figures is measured by Farrier.
+width of the data paths. `overlap`, the number of instructions that a core starts while earlier ones
+wait, is an estimate from the size of the reorder buffer. None of the figures is measured by
+Farrier.
 """
 
 from __future__ import annotations

@@ -13,10 +13,14 @@ from farrier.ir.types import DType
 
 
 def _bytes(instruction: str) -> EmitDot:
-    """Return the emitter for an instruction that adds the products of four bytes in each lane to a
-    32-bit total, which wraps around on overflow. If a factor is equal in all lanes, LLVM encodes it
-    as one lane of a register: for USDOT only the u8 factor (with SUDOT), for the others the second
-    factor, which may be exchanged with the first."""
+    """Return the emitter for `instruction`, a dot product that multiplies four pairs of bytes in
+    each lane and adds the products to a 32-bit total, which wraps around on overflow.
+
+    If one factor is equal in all lanes, LLVM can encode it as a single lane of a register, but only
+    in certain positions: for "usdot" it must be the u8 factor (LLVM then emits SUDOT), for other
+    instructions the second factor. The emitter therefore exchanges the factors of the other
+    instructions.
+    """
 
     def emit(writer: Writer, lanes: int, total: Operand, a: Operand, b: Operand) -> Operand:
         left, right = (writer.bitcast(side, I8.of(4 * lanes)) for side in (a, b))
@@ -165,9 +169,10 @@ _HALVES = F16.of(8)
 def _load_pieces(
     writer: Writer, rows: int, row_bytes: int, pointer: Operand, pitch: Operand
 ) -> Operand:
-    """Load rows that each fill whole registers, as an array of registers."""
+    """Load `rows` rows, whose starts are `pitch` bytes apart in memory, as an array of 16-byte
+    vectors in row order. `row_bytes`, the length of a row, must be a multiple of 16."""
     tile: Operand = instr.poison(array_of(_PAIR, rows * (row_bytes // REGISTER_BYTES)))
-    for place, at in enumerate(_places(writer, rows, row_bytes, pointer, pitch)):
+    for place, at in enumerate(_piece_addresses(writer, rows, row_bytes, pointer, pitch)):
         tile = writer.with_part(tile, writer.load(_PAIR, at, 2), place)
     return tile
 
@@ -175,14 +180,15 @@ def _load_pieces(
 def _store_pieces(
     writer: Writer, rows: int, row_bytes: int, pointer: Operand, pitch: Operand, value: Operand
 ) -> None:
-    for place, at in enumerate(_places(writer, rows, row_bytes, pointer, pitch)):
+    for place, at in enumerate(_piece_addresses(writer, rows, row_bytes, pointer, pitch)):
         writer.store(writer.part(value, place), at, 4)
 
 
-def _places(
+def _piece_addresses(
     writer: Writer, rows: int, row_bytes: int, pointer: Operand, pitch: Operand
 ) -> Iterator[Operand]:
-    """Yield the address of each 16-byte register's contents, row after row."""
+    """Yield the address of each 16-byte piece of the rows, row after row. Rows have `row_bytes`
+    bytes, and start at `pointer`, `pointer + pitch`, and so on."""
     row = pointer
     for number in range(rows):
         if number:

@@ -45,8 +45,9 @@ def _of_matrices(rows: Ints, row_bytes: int, points: Ints, lanes: Ints) -> Ints:
 
 
 def _of_halves(rows: Ints, row_bytes: int, points: Ints, lanes: Ints) -> Ints:
-    """Return the number of vector registers in use by a product of f16: for each row two for its
-    f32 totals, one for its f16 sums, and those of its operands."""
+    """Return the number of vector registers that a product in f16 uses. Each row needs two
+    registers of f32 totals for every vector of results, one register for its f16 sums, and
+    registers for its own operand."""
     return rows * (2 * points * lanes + 1 + points * (row_bytes // REGISTER_BYTES)) + _PASSING - 1
 
 

@@ -65,9 +65,10 @@ def plan(
     beside: Plan | None = None,
     kind: type[Plan] = Plan,
 ) -> Plan:
-    """Plan the memory and the calls of a model, with room for `threads` threads and for every core
-    of the target. `beside` is a plan whose constants and size arguments the new plan shares, and
-    `kind` is the class of the plan."""
+    """Plan the memory and the calls of a model. Memory that each thread needs separately is
+    reserved for `threads` threads or for all cores of the target, whichever is more. `kind` is the
+    class of the result. If an earlier plan `beside` is passed, the new plan uses its packed
+    constants and its order of size arguments."""
     whole = kind.of(program, kernels, max(threads, target.threads), beside)
     return dataclasses.replace(whole, threads=threads)
 
@@ -78,9 +79,10 @@ def assemble(
     target: CpuTarget,
     hot: Mapping[tuple[int, ...], Plan] | None = None,
 ) -> LinkedModel:
-    """Link a model's kernels, and pack its parameters. `hot` maps sizes of the dims to plans of the
-    same model that are specialized for exactly these sizes; each shares the parameters of the
-    preceding plans. The calls in the result are those of the first specialized plan, if any."""
+    """Link a model's kernels, and pack its parameters. `hot` maps tuples of sizes to plans of the
+    same model that are specialized for exactly these sizes; all of these use the parameters of
+    `planned`. `calls` in the result are those of the first specialized plan, or of `planned` if
+    there is none."""
     hot = hot or {}
     plans = (planned, *hot.values())
     with ThreadPoolExecutor(1) as beside:

@@ -39,7 +39,8 @@ class CpuBackend(Backend):
     """The base class of CPU backends: register tiling, parallel loops on a thread pool, code
     generation by LLVM, and one ELF library for each model.
 
-    Methods import the modules that only a compilation needs.
+    Modules that only a compilation needs are imported within the methods, because loading an
+    artifact imports this module too.
     """
 
     @abc.abstractmethod

@@ -33,8 +33,9 @@ _TILE = (64, 64, 256)
 
 
 def floor_ns(program: TensorProgram | Function, target: CpuTarget, threads: int) -> int:
-    """Return a lower bound in nanoseconds for any call of a kernel. It is 0 for a loop nest, as the
-    data may leave such a kernel little to do."""
+    """Return a lower bound in nanoseconds for the time of one call of a kernel. It is 0 if
+    `program` is a loop nest (Function) instead of a tensor program, because its number of
+    operations may depend on the data."""
     if not isinstance(program, TensorProgram):
         return 0
     stored = sum(

@@ -3,20 +3,24 @@ code generation translates without further changes to their structure.
 
 A kernel goes through these passes in this order, each implemented by a file of `farrier.lower`:
 
-    merge-halos             the parallel loop that writes an output writes the zeros around it
-    partition-loops         indices are canonical, and guards stand outside of hot loops
-    eliminate-dead-stores   sums of nothing and fills that nothing reads are gone
-    lengthen-short-loops    loops that do little take several steps an iteration
+    merge-halos             let the loop that writes an output also write its border of zeros
+    partition-loops         split loops so that hot copies contain no guards; simplify indices
+    eliminate-dead-stores   remove empty sums, and stores to buffers that are not read
+    lengthen-short-loops    unroll loops with little work in an iteration
 
-The partitioning pass simplifies each branch with the conditions under which the branch runs. Parts
-of the pass have files of their own: guards (`guards`), guards on the variable of an inner loop
-(`inner_loops`), copies of loops and their bounds (`copies`), rarely executed copies without the
-statements that they never reach (`pruning`), tails of unknown length in narrower tiles
-(`narrow_tiles`), tiles of which an iteration uses a part (`partial_tiles`), and tiles that are
-always computed completely (`whole_tiles`).
+The partitioning pass simplifies each branch with the conditions under which the branch runs. These
+parts of the pass have files of their own:
 
-Each pass first checks cheaply if there is anything to change: zero borders among statements that
-are not loops, symbols among the sizes. If not, it returns its argument.
+    guards          guards that do not depend on the innermost loops
+    inner_loops     guards on the variable of an inner loop
+    copies          the copies of a loop and their bounds
+    pruning         the removal of statements that a rarely executed copy never reaches
+    narrow_tiles    tails of unknown length, which are computed in narrower tiles
+    partial_tiles   tiles of which an iteration uses only a part
+    whole_tiles     tiles that are always computed completely
+
+Each pass first checks cheaply if there is anything to change, such as a border of zeros or a
+symbolic size. If not, it returns its argument.
 """
 
 from __future__ import annotations

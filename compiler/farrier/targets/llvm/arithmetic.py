@@ -177,8 +177,9 @@ def rounded_cast(b: Builder, dtype: DType, x: Value, offset: int) -> Value:
 
 
 def extended(b: Builder, text: Operand, dtype: DType, lanes: int) -> Operand:
-    """Emit the low bits of an integer that is held in a wider register, sign- or zero-extended to
-    the register's width."""
+    """Return `text`, which holds an integer of fewer than 8 bits in the low bits of each byte, with
+    the upper bits of the byte set: to the sign for signed dtypes, else to zero. Other dtypes are
+    returned unchanged."""
     if not dtype.is_integer or dtype.bits >= 8:
         return text
     if not dtype.is_signed:
@@ -215,8 +216,8 @@ def to_memory(b: Builder, x: Value) -> Operand:
 
 
 def joined(b: Builder, elements: Sequence[Value], lanes: int) -> Value:
-    """Emit the elements that share an i32 in memory as one i32 for each lane; the first element is
-    in the lowest bits."""
+    """Emit the concatenation of `elements` to one i32 for each of `lanes` lanes: each element
+    contributes the bits that it has in memory, and the first element is in the lowest bits."""
     kind = vector("i32", lanes)
     total: Operand = instr.zero(kind)
     for number, element in enumerate(elements):
@@ -348,8 +349,10 @@ def _integer_to_float(b: Builder, dtype: DType, x: Value) -> Value:
 
 
 def _sticky(b: Builder, x: Value) -> Value:
-    """Emit a 64-bit integer such that f64 represents it exactly. If it has too many bits, its last
-    twelve are replaced by one bit that is set if any of them was (a sticky bit)."""
+    """Emit an integer close to `x` that f64 represents exactly, such that a conversion from f64 to
+    f32 rounds it as it would round `x`. Integers of fewer than 64 bits, and those up to 2^53, are
+    returned unchanged. For larger integers, the last twelve bits are replaced by a single bit (a
+    sticky bit), which is set if any of the twelve was."""
     if x.dtype.bits < 64:
         return x
     lanes = x.lanes
@@ -468,8 +471,8 @@ def _upper_half(b: Builder, left: Value, right: Value) -> Operand:
 
 
 def _is_below(x: Value, width: int) -> bool:
-    """Check whether an integer is a bitwise and with a constant below `width`, so that it is below
-    `width` itself."""
+    """Check whether a value is certainly less than `width`: it is the result of a bitwise and with
+    a constant from 0 to `width` - 1. Return False if the value has any other form."""
     masked = x.operand
     if not isinstance(masked, Instruction) or masked.operation is not instr.AND:
         return False
@@ -551,10 +554,10 @@ def _zero_where(b: Builder, condition: Operand | None, text: Operand, like: Valu
 
 
 def _integer_power(b: Builder, base: Value, exponent: Value) -> Operand:
-    """Emit an integer power by square-and-multiply with the low six bits of the exponent. If the
-    exponent has higher bits, one more multiplication is needed: such powers overflow for odd bases
-    other than 1 and -1. For a negative exponent, the result is truncated: 0 except for the bases 1
-    and -1."""
+    """Emit an integer power. Square-and-multiply processes the low six bits of the exponent. For an
+    exponent above 63, the result is multiplied once more: the power of an odd base other than 1 and
+    -1 has then overflowed already, and the powers of 1, -1, 0 and even bases are correct. For a
+    negative exponent, the result is truncated to an integer: 0 for all bases except 1 and -1."""
     dtype, lanes = base.dtype, base.lanes
     exponent = cast(b, dtype, exponent)
     zero, unit = literal(0, dtype, lanes).operand, literal(1, dtype, lanes).operand

@@ -40,11 +40,16 @@ _Key: TypeAlias = tuple[Operation, Type, tuple[Operand, ...], Any]
 
 
 class LoopScope:
-    """The body of a loop, or of the whole function (depth 0).
+    """The body of a loop, or of the whole function (depth 0). Its `head` is the list of
+    instructions at the start of the body, into which loop-invariant instructions are hoisted.
 
-    `known` maps instructions in the head to their results, and `atoms` maps index expressions to
-    theirs. `stepped` maps (start, step) to pointers that advance by `step` in each iteration of the
-    loop over `variable`; `variable` is None if the loop has no such pointers.
+    `known` maps each instruction in the head (its operation and operands) to its result, so that an
+    equal one is not emitted again. `atoms` maps index expressions that are computed in the head to
+    their values.
+
+    Pointers may advance with the loop counter `variable`; it is None if no pointer may. `stepped`
+    maps (start, step) to the pointer that begins at `start` and increases by `step` bytes in each
+    iteration.
     """
 
     __slots__ = ("atoms", "head", "known", "stepped", "variable")
@@ -209,7 +214,8 @@ class Builder:
         otherwise: Sequence[Statement] = (),
         joined: Sequence[Joined] = (),
     ) -> None:
-        """Append a branch. The `joined` variables (phis) are defined from here on."""
+        """Append a branch that runs the statements `then` if the condition holds, else `otherwise`.
+        Each variable in `joined` is a phi: its value after the branch depends on which side ran."""
         self.body.append(Branch(condition, then, otherwise, joined, self.labels(3)))
 
     @contextlib.contextmanager
@@ -224,8 +230,9 @@ class Builder:
         self.body.append(Return(result, self.labels(1)))
 
     def open_scope(self, variable: Variable | None = None) -> LoopScope:
-        """Open a scope whose head is at the current position, and return it. `variable` is the loop
-        variable if pointers may advance with it."""
+        """Open a new scope at the current position and return it. Instructions hoisted to the scope
+        are inserted at this position. `variable` is the loop counter if pointers may advance with
+        it, else None."""
         scope = LoopScope(variable)
         self.body.append(scope.head)
         self.scopes.append(scope)
@@ -361,13 +368,13 @@ class Builder:
         return Value(self.splat(value.operand, lanes), value.dtype, lanes)
 
     def widen_group(self, value: Value, lanes: int) -> Value:
-        """Return a group of adjacent elements, as one i32, in every lane, as operand of a dot
-        product.
+        """Return `value`, which holds a group of adjacent elements as one i32, repeated in all
+        `lanes` lanes, as operand of a dot product.
 
-        If the dot product can take one lane of a register, the group is loaded as a float into the
-        first lane only. If LLVM recognized that the factor comes from memory, it would load it into
-        every lane, which occupies an arithmetic port; an intermediate vector of another type
-        prevents that.
+        Some dot-product instructions (`takes_lanes`) can read the group from a single lane of a
+        register. For these, the group is loaded as a float into the first lane only. LLVM must not
+        recognize that the group comes from memory, since it would then load it into every lane,
+        which occupies an arithmetic port. An intermediate vector of another type prevents that.
         """
         if value.lanes == lanes or not self.instructions.takes_lanes or value.const is not None:
             return self.widen(value, lanes)

@@ -53,7 +53,8 @@ class FloatCode:
         return self.b.convert(instr.FPEXT, x, self.as_double().kind)
 
     def truncated(self, wide: FloatCode, x: Operand) -> Operand:
-        """Round a value of the wider type `wide` to this type."""
+        """Emit the conversion of `x`, a value of the wider float type of `wide`, to this emitter's
+        type, rounded to nearest."""
         return self.b.convert(instr.FPTRUNC, x, self.kind)
 
     def const(self, x: Operand | float) -> Operand:
@@ -197,9 +198,10 @@ class FloatCode:
         return int.from_bytes(struct.pack("<d" if self.double else "<f", value), "little")
 
     def round(self, x: Operand) -> tuple[Operand, Operand]:
-        """Round a small number to the nearest integer by adding and subtracting `magic`. Return the
-        integer as a float, and as the low bits of an integer vector whose other bits are those of
-        `magic`."""
+        """Round `x`, which must be small, to the nearest integer by adding the constant `magic`
+        (1.5 times a power of two, at which floats are one apart) and subtracting it again.
+        Return the integer as a float, and the bits of the sum `x + magic`, whose low bits are
+        the integer."""
         shifted = self.add(x, self.magic)
         return self.sub(shifted, self.magic), self.to_bits(shifted)
 
@@ -234,8 +236,9 @@ class FloatCode:
 
 
 class Reduced:
-    """An exponential in reduced form: exp(n ln 2 + r) = 2 ** n * (1 + excess) with |r| <= ln(2) /
-    2. The integer n is stored as the float `whole`, and in the low bits of an integer."""
+    """An exponential in reduced form: exp(x) = 2 ** n * (1 + excess), where n is the integer
+    nearest to x / ln 2. `whole` is n as a float. `bits` is an integer vector with n in its low
+    bits, as `FloatCode.round` returns it."""
 
     def __init__(self, code: FloatCode, excess: Operand, whole: Operand, bits: Operand) -> None:
         self.code, self.excess, self.whole, self._bits = code, excess, whole, bits

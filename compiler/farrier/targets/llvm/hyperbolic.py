@@ -85,8 +85,9 @@ def acosh(c: FloatCode, x: Operand) -> Operand:
 
 
 def _log_of_sum(c: FloatCode, size: Operand, near: Operand) -> Operand:
-    """Compute log1p(near), or log(2 size) for size above 2^13 (f32) or 2^28 (f64), where 1 is less
-    than an ulp of size²."""
+    """Compute the logarithm for asinh and acosh of a number `size`: log1p(near) in general.
+    Above 2^13 (f32) or 2^28 (f64), where 1 is less than an ulp of size², compute log(2 * size)
+    instead."""
     is_large = c.less(c.of(2.0**13, 2.0**28), size)
     value = log1p(c, c.select(is_large, c.sub(size, 1.0), near))
     return c.add(value, c.select(is_large, math.log(2), 0.0))

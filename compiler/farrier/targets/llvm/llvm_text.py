@@ -163,7 +163,8 @@ PLAIN = Convention()
 
 
 class Declarations:
-    """The declarations of a module. The beginning of each call's text is cached by the callee."""
+    """The declarations and definitions that a module needs. Methods return the text of a call in
+    pieces, which are cached for each function and type."""
 
     def __init__(self, lines: set[str], convention: Convention = PLAIN) -> None:
         self.lines = lines
@@ -543,8 +544,9 @@ class _Body:
         return self._block
 
     def _carry(self, start: int, carried: Sequence[Carried], before: str) -> None:
-        """Insert the phis of a loop at its start, once the values at the end of its body are
-        known."""
+        """Insert the phis of a loop at the line `start`, the beginning of the loop. `before` is the
+        label of the block that precedes the loop. This is done after the body has been written,
+        since the phis refer to values at its end."""
         self.lines[start:start] = [
             self._phi(handed.variable, ((handed.first, before), (handed.next, self._block)))
             for handed in carried

@@ -16,8 +16,9 @@ _ALIGNMENT = 64
 
 
 def look_up(b: Builder, lookup: TableLookup | None, table: ByteTable, x: Value) -> Value:
-    """Return the table entries for the bytes `x`: many at once by the instruction `lookup`, or one
-    by one if `lookup` is None or `x` is a scalar."""
+    """Return the entries of `table` at the indices `x`, which are bytes. The machine instruction
+    `lookup` reads many entries at once. Without one (None), and for a scalar `x`, entries are
+    loaded one by one."""
     if x.const is not None:
         return literal(table.values()[int(x.const) % BYTES], table.dtype, x.lanes)
     pointer = _data(table.entries)

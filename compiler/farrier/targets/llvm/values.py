@@ -32,8 +32,9 @@ _IN_MEMORY = {
 class Value(NamedTuple):
     """An operand of instructions that represents a value of the expression grammar.
 
-    With `lanes` 1 it is a scalar, which represents the same value in every lane of a vectorized
-    loop, or else a whole tile of rows. `const` is the number that a literal has in each lane.
+    If `lanes` is 1, the operand is a scalar that is equal in every lane of the vectorized loop, or
+    it is a register that holds a whole tile of rows. `const` is the number if the value is a
+    literal, else None.
     """
 
     operand: Operand

@@ -161,9 +161,9 @@ class X86Backend(CpuBackend):
 
 
 def _microarchitecture(machine: MachineDescription) -> str:
-    """Return the most similar microarchitecture with known figures, "" if there is none. As a
-    virtual machine may hide the processor model, the choice is by vendor and extensions if
-    necessary."""
+    """Return LLVM's name of the microarchitecture whose performance figures are used for a machine;
+    "" if there are none for it. A virtual machine may hide the processor model, so the choice
+    depends on the vendor and the ISA extensions."""
     flags = set(machine.features)
     if "Intel" in machine.cpu and "avx512f" in flags:
         return "sapphirerapids"

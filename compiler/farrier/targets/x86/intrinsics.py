@@ -59,8 +59,8 @@ def _multiply_add_i16(
 
 
 def _as_groups(writer: Writer, groups: Type, a: Operand, b: Operand) -> tuple[Operand, Operand]:
-    """Return two operands with 32-bit lanes, bitcast to the vector type `groups`, whose elements
-    are the neighbours that each lane holds."""
+    """Return `a` and `b` reinterpreted as vectors of the type `groups`: each of their 32-bit lanes
+    is a group of narrower elements, for example four bytes."""
     return writer.bitcast(a, groups), writer.bitcast(b, groups)
 
 

@@ -25,9 +25,9 @@ _LIBRARY = '"no-builtins"'  # Kernels call no library functions, so LLVM must no
 def emit_function(function: Function, target: CpuTarget) -> str:
     """Return the LLVM module of a single kernel, `i32 @<function.name>(ptr args, ptr pool)`.
 
-    `args` is an array of pointers: the params in order, and then those of the following that the
-    function has (`codegen.workspace`): the values of `sizes_of` (i64), the workspace, and the
-    workspace slice of worker 0.
+    `args` is an array of pointers. It begins with the params in order. Three pointers follow, each
+    of which is left out if the function does not need it: the i64 array with the values of
+    `sizes_of`, the workspace, and the workspace slice of worker 0 (see `codegen.workspace`).
     """
     return emit_module((function,), target)
 

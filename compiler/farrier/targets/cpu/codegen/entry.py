@@ -175,7 +175,7 @@ class _Driver:
             self._dims[top.name] = emit_largest(extents, self._value_of, self._hoisted)
         self._given = frozenset(self._dims)
         self._returned = {s.name: len(dims) + at for at, s in enumerate(program.counted)}
-        self._found_at = len(dims) + len(program.counted)
+        self._failing_size_at = len(dims) + len(program.counted)
 
     def steps(self, steps: Sequence[Step]) -> None:
         for step in steps:
@@ -213,14 +213,14 @@ class _Driver:
             with b.only_if(b.icmp("ne", code, instr.number_of(I32, 0))):
                 b.leave(code)
         if step.count:
-            self._define(step.count, self._found(step.count, self._place(step.outputs[-1])))
+            self._define(step.count, self._computed_size(step.count, self._place(step.outputs[-1])))
 
     def _argument(self, argument: Place | Sizes) -> Operand:
         return self._sizes(argument) if isinstance(argument, Sizes) else self._address(argument)
 
-    def _found(self, symbol: str, place: Place) -> Operand:
-        """Return the value of a size that a kernel has written to memory at `place`; in an entry
-        point for timing, its typical value."""
+    def _computed_size(self, symbol: str, place: Place) -> Operand:
+        """Return the value of a data-dependent size, which a kernel has written to memory at
+        `place`. In an entry point for timing, return the typical value of `symbol` instead."""
         if self._usual is not None:
             return index(self._usual[symbol])
         return self.b.load(I64, self._address(place), _WORD)
@@ -231,10 +231,10 @@ class _Driver:
         self.checks.bound.add(symbol)
         self._dims[symbol] = value
         if symbol in self._returned:
-            self._tell(value, self._returned[symbol])
+            self._store_size(value, self._returned[symbol])
 
-    def _tell(self, value: Operand, position: int) -> None:
-        """Store a size at `position` of the caller's array of sizes."""
+    def _store_size(self, value: Operand, position: int) -> None:
+        """Store `value` at index `position` of the caller's array of sizes."""
         at = self.b.offset(self._base(self._sizes_at), _WORD * position)
         self.b.store(value, at, _WORD)
 
@@ -245,7 +245,7 @@ class _Driver:
             place = dataclasses.replace(start, offset=offset)
             limit, symbol = self.checks.of_extent(extent, step)
             if symbol is not None:
-                value = self._checked(self._found(symbol.name, place), limit)
+                value = self._checked(self._computed_size(symbol.name, place), limit)
                 self._define(symbol.name, value)
             elif self._usual is None:
                 self._checked(self.b.load(I64, self._address(place), _WORD), limit)
@@ -260,7 +260,7 @@ class _Driver:
         if limit.demands is None:
             bad = b.op(instr.OR, bad, b.icmp("slt", value, index(0)))
         with b.only_if(bad):
-            self._tell(value, self._found_at)
+            self._store_size(value, self._failing_size_at)
             b.leave(instr.number_of(I32, -1 - limit.number))
         return value
 
@@ -306,7 +306,7 @@ class _Driver:
             self.checks.bound.add(str(grown.symbol))
             self._dims[str(grown.symbol)] = size
         with b.nested() as test:
-            condition = self._goes_on(i, goes, trips, most)
+            condition = self._continues(i, goes, trips, most)
         with b.nested() as body:
             if most is not None:
                 self._checked(b.op(instr.ADD, i, index(1)), most)
@@ -344,11 +344,12 @@ class _Driver:
             case extent:
                 return self._extent(extent)
 
-    def _goes_on(
+    def _continues(
         self, i: Operand, goes: Operand, trips: Operand | None, most: Limit | None
     ) -> Operand:
-        """Return the condition for another iteration of a loop: `goes`, and `i` is below the trip
-        count and, in an entry point for timing, below the largest count."""
+        """Return the condition under which a loop runs another iteration with number `i`: the
+        loop's own condition `goes` holds, and `i` is below the trip count `trips` (None: no limit).
+        In an entry point for timing, `i` must also be below `most`."""
         ends = [] if trips is None else [trips]
         if most is not None and self._usual is not None:
             ends.append(self._extent(most.most))

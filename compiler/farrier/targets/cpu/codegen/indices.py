@@ -40,10 +40,11 @@ class Term(NamedTuple):
 
 
 class Offset(NamedTuple):
-    """The offset `sum(terms) + lane * stride`, without its constant. `irregular` is true if the
-    offset is not linear in the lane; the stride is then meaningless.
+    """The part of an address that is equal in all iterations of an unrolled loop: `sum(terms) +
+    lane * stride`, to which a constant is then added. `irregular` is true if the offset is not
+    linear in the lane; the stride is then meaningless.
 
-    `pointers` caches the sum of each base pointer and the terms.
+    `pointers` caches the sum of the terms and each base pointer to which they were added.
     """
 
     terms: tuple[Term, ...]

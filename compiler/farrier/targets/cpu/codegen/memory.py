@@ -118,8 +118,10 @@ class Memory:
         return self._codes(node, loop, value) if shares_bytes(node.buffer) else value
 
     def _codes(self, node: Load, loop: str, value: Value) -> Value | None:
-        """Extract integers of less than a byte from the bytes in a loaded group, one integer from
-        each byte. Return None if their bit positions differ from byte to byte."""
+        """Unpack integers of less than a byte that the iterations of `loop` read. `value` has the
+        loaded bytes as one i32 for each lane; the result has one of the integers of each byte in
+        the byte's place. Return None if the bit position within the byte differs from iteration to
+        iteration."""
         place = shared_byte(node.buffer, node.indices, self.indices.simplifier)
         assert isinstance(place.shift, Cast)
         self.bindings.constants[loop] = 0
@@ -135,7 +137,8 @@ class Memory:
         return Value(self.b.op(instr.AND, text, mask), DType.I32, lanes)
 
     def load_rows(self, operand: RowsOperand) -> Value:
-        """Load a tile of rows into the register that holds a whole tile (`RowRegisters`)."""
+        """Load a tile of rows from memory into one value that holds the whole tile, such as an AMX
+        tile register. An earlier load of the same tile is reused."""
         buffer, registers = operand.buffer, operand.registers
         offset, const = self._first_row(operand)
         pointer = self.indices.pointer(self.base(buffer), offset)
@@ -164,8 +167,9 @@ class Memory:
     def _first_neighbour(
         self, node: Load | Store, loop: str, size: int
     ) -> tuple[Offset, Extent] | None:
-        """Return the offset and constant of the first of `size` accesses, one in each iteration of
-        a loop. Return None if the accesses are not adjacent or do not fill an i32."""
+        """Return the address (offset and constant) of the access `node` in the first iteration of
+        `loop`, if the `size` iterations access adjacent elements that fill 32 bits together; else
+        None."""
         constants, element = self.bindings.constants, node.buffer.dtype.nbytes
         accesses = []
         for number in range(size):

@@ -65,7 +65,7 @@ class Module:
         if entry is None:
             entry = self._lockstep[id(loop)] = (
                 loop,
-                not any(map(_is_apart, walk_stmts(loop.body))),
+                not any(map(_prevents_lockstep, walk_stmts(loop.body))),
             )
         return entry[1]
 
@@ -106,9 +106,10 @@ def _register(buffer: Buffer) -> frozenset[str]:
     return frozenset((buffer.name,) if buffer.scope is MemoryScope.REGISTER else ())
 
 
-def _is_apart(node: Stmt) -> bool:
-    """Check whether a statement prevents its enclosing vectorized loop from running all lanes in
-    lockstep."""
+def _prevents_lockstep(node: Stmt) -> bool:
+    """Check whether a vectorized loop that contains `node` cannot run all its lanes at once: the
+    node is an allocation, a while loop, or another vectorized or parallel loop with more than one
+    iteration."""
     match node:
         case For(_, extent, kind, _):
             return extent != 1 and kind in (LoopKind.VECTORIZED, LoopKind.PARALLEL)

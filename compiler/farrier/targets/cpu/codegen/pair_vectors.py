@@ -54,8 +54,10 @@ class _Address(NamedTuple):
 
 
 class _Block(NamedTuple):
-    """A basic block's addresses by the instruction that computes each, the addresses that are
-    accessed, and the moving instructions, each with the position behind which it is placed."""
+    """The analysis of one basic block. `addresses` maps the result of each address instruction to
+    its description. `accessed` has the results that a load or store uses as its address. `moves`
+    maps the number of each instruction that moves to the number of the instruction after which it
+    is placed."""
 
     addresses: dict[Operand, _Address]
     accessed: set[Operand]
@@ -142,17 +144,17 @@ def _read(block: Sequence[Instruction]) -> _Block:
             accessed.add(at)
             if x.type.lanes > 1:
                 _follow(line, addresses.get(at, _Address(0, -1, at, at)), alone, moves)
-        elif _is_passed_by_no_load(x):
+        elif _blocks_loads(x):
             if x.operation is instr.STORE:
                 accessed.add(x.operands[1])
             alone.clear()
     return _Block(addresses, accessed, moves)
 
 
-def _is_passed_by_no_load(x: Instruction) -> bool:
-    """Check whether loads must not move across an instruction: it may write memory, or is a
-    prefetch. A load may move across a fence, which orders no accesses here but only keeps LLVM from
-    moving loads much further than this pass does (see `Memory`)."""
+def _blocks_loads(x: Instruction) -> bool:
+    """Check whether loads must not move across the instruction `x`: it may write memory, or is a
+    prefetch. Loads may move across a fence, which only keeps LLVM from moving loads much further
+    than this pass does (see `Memory`)."""
     effect = x.operation.effect
     return effect is Effect.WRITE or effect is Effect.ANY or x.operation is instr.PREFETCH
 
@@ -160,8 +162,9 @@ def _is_passed_by_no_load(x: Instruction) -> bool:
 def _follow(
     line: int, address: _Address, alone: dict[Operand, tuple[int, int]], moves: dict[int, int]
 ) -> None:
-    """Record that the load at `line` moves to the load of the preceding vector, if that load is
-    close and not paired yet. `alone` has the unpaired loads by pointer."""
+    """Record in `moves` that the load at `line` moves up to the load of the preceding vector, if
+    there is such a load with the same pointer, it is close, and it is not paired yet. `alone` maps
+    each pointer to the displacement and line of its last unpaired load, and is updated."""
     before, place = alone.pop(address.pointer, (None, 0))
     if before is None or address.displacement - before != _VECTOR_BYTES or line > place + _SOON:
         alone[address.pointer] = address.displacement, line

@@ -509,7 +509,9 @@ class _Emitter:
             self._branch(condition, stmt)
 
     def _masked(self, condition: Value, stmt: If) -> None:
-        """Emit an If in a vectorized loop: its condition guards each lane of both branches."""
+        """Emit an If whose condition differs between the lanes of a vectorized loop. Both branches
+        are emitted; the condition, or its negation for the second branch, masks their memory
+        accesses in each lane."""
         memory, b = self.memory, self.b
         outer = memory.guard
         condition = b.widen(condition, self.bindings.lanes)

@@ -125,9 +125,9 @@ def _axes(codes: TensorType, scales: TensorType, matrix: TensorType) -> tuple[st
 def _moved(
     axes: tuple[str, ...], path: Sequence[Node], rewriter: Rewriter
 ) -> tuple[list[Axis] | None, int]:
-    """Return the meanings of the axes after the nodes of `path` (the last node first), and the
-    extent of the axis of rows, or 0 if the path is empty. Return (None, 0) if a node does not
-    merely merge, permute or truncate axes."""
+    """Apply the nodes of `path` (the last node first) to the meanings of the axes. Return two
+    values: the meanings after all of the nodes, and the extent of the axis of rows (0 if the path
+    is empty). Return (None, 0) if a node does more than merge, permute or truncate axes."""
     now: list[Axis] = [(axis,) for axis in axes]
     for node in reversed(path):
         before, after = node.inputs[0], node.outputs[0]

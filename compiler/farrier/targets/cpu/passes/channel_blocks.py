@@ -25,12 +25,15 @@ _MOST_MERGED = (
 def channel_block(
     graph: Graph, target: CpuTarget, *, merges: bool = False, floats: DType = DType.F32
 ) -> int:
-    """Return the number of channels in a block of the blocked layout: the lanes of a vector, or the
-    largest block that is faster for some convolution and is filled by the channels of all others,
-    since tiles do not extend beyond the last channel. With `merges`, a later pass may still merge
-    groups of channels to fill blocks. `floats` is the dtype to which f32 factors will be rounded.
-    Operators that concatenate or split images along channels require that the block divides the
-    channels of each part."""
+    """Return the number of channels in a block of the blocked layout. It is the largest block size
+    with which a dot product or tile unit computes some convolution faster, provided that the
+    channels of all other convolutions fill such blocks. If there is none, it is the number of lanes
+    of a vector, or 4 on machines with fewer lanes if all channels are multiples of 4.
+
+    Images that are concatenated or split along channels must also consist of whole blocks. If
+    `merges` is true, a later pass may merge groups of channels to fill blocks. `floats` is the
+    dtype to which f32 factors will be rounded.
+    """
     products = ((node, product_of(node)) for node in graph.nodes)
     nodes = [node for node, product in products if product is not None and product.is_convolution]
     blocks = [_blocks(node, target, floats) for node in nodes]
@@ -104,8 +107,9 @@ def _fills(node: Node, block: int, merges: bool) -> bool:
 
 
 def _reads_whole(node: Node) -> bool:
-    """Check whether the number of input channels of a convolution is a multiple of `_OF_SCALARS`,
-    or so small that the image stays in plain layout."""
+    """Check whether a convolution reads whole blocks on machines with few lanes: its number of
+    input channels is a multiple of `_OF_SCALARS`, or so small that the image is not stored in
+    blocks at all."""
     x = node.inputs[0]
     channels = None if x is None else x.type.shape[1]
     return isinstance(channels, int) and (channels < _OF_SCALARS or channels % _OF_SCALARS == 0)

@@ -174,8 +174,9 @@ def _pays(expansion: Node, depthwise: Node, threads: int) -> bool:
 
 
 def _suits_strips(depthwise: Node, threads: int) -> bool:
-    """Check whether the image divides into equal strips of lines, one for each thread, of which few
-    input lines are read by two threads."""
+    """Check whether the output lines of the depthwise convolution can be divided into strips, one
+    for each thread. A constant number of lines must be a multiple of `threads`. Adjacent strips
+    read some input lines twice; these must be a small part of all input lines."""
     _, y = _images(depthwise)
     window, lines = _window(depthwise), y.type.shape[2]
     again = max(window.kernel[0] - window.strides[0], 0)

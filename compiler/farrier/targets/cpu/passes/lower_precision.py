@@ -166,7 +166,7 @@ class _Lowering:
         readers = self._readers.get(value.name, [])
         if value.type.dtype is not DType.F32 or value.name in self._returned or not readers:
             return False
-        if len(readers) == 1 and self._waits(value, readers[0]):
+        if len(readers) == 1 and self._awaits_later_contraction(value, readers[0]):
             return True
         wanted = [self._wants(reader, value) for reader in readers]
         return any(wanted) and all(
@@ -174,9 +174,10 @@ class _Lowering:
             for reader, wants in zip(readers, wanted, strict=True)
         )
 
-    def _waits(self, value: Value, reader: Node) -> bool:
-        """Check whether a contraction's result is stored until a later contraction's epilogue
-        combines both elementwise, as in a residual connection."""
+    def _awaits_later_contraction(self, value: Value, reader: Node) -> bool:
+        """Check whether `value`, the result of a lowered contraction, is one of two operands of an
+        elementwise `reader` (a residual connection) whose other operand is computed by a later
+        contraction. It is then stored in memory until that contraction has run."""
         first = self._producers.get(value.name)
         if first is None or id(first) not in self._lowered:
             return False

@@ -79,7 +79,9 @@ def _tensors(graph: Graph, target: CpuTarget) -> frozenset[str]:
     changing = {
         node.inputs[0].name
         for node in graph.nodes
-        if node.inputs and node.inputs[0] is not None and _asks(node, constants, target)
+        if node.inputs
+        and node.inputs[0] is not None
+        and _needs_other_signedness(node, constants, target)
     }
     movers = [
         {value.name for value in (*_moved_by(node), *node.outputs) if value is not None}
@@ -96,9 +98,9 @@ def _tensors(graph: Graph, target: CpuTarget) -> frozenset[str]:
     return frozenset(changing - constants)
 
 
-def _asks(node: Node, constants: set[str], target: CpuTarget) -> bool:
-    """Check whether the target has a dot product for a node only with the other signedness of the
-    first factor."""
+def _needs_other_signedness(node: Node, constants: set[str], target: CpuTarget) -> bool:
+    """Check whether the target has no dot product for the operands of a node, but would have one if
+    the first factor were of the other signedness."""
     if not _is_movable(node, constants) or node.attr("group", 1) != 1:
         return False
     x, w = node.inputs[:2]
@@ -195,7 +197,7 @@ class _Change:
 
     def _emit(self, node: Node) -> None:
         """Emit a node that reads its tensors with the original signedness."""
-        if self._joins(node):
+        if self._folds_correction(node):
             return
         for value in node.inputs:
             if value is not None:
@@ -357,10 +359,10 @@ class _Change:
         self._rewriter.emit(Node("Pad", operands, (wider,)))
         return wider
 
-    def _joins(self, node: Node) -> bool:
-        """If a node adds a constant to corrected sums or subtracts one from them, and the sums have
-        no other reader, emit the node with the correction included in the constant. Return whether
-        that was done."""
+    def _folds_correction(self, node: Node) -> bool:
+        """Try to fold the correction of a product into `node`, which adds a constant to the
+        product's sums or subtracts one from them. If the sums have no other reader, emit the node
+        with the correction included in its constant, and return True. Otherwise return False."""
         is_sum = ADD.matches(node)
         if not is_sum and not SUB.matches(node):
             return False

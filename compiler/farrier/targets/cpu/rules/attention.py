@@ -362,8 +362,9 @@ class AttentionKernel(RowsKernel):
     def _place_scores(
         self, schedule: Schedule, decisions: Decisions, loop: str, kept: list[Stage]
     ) -> None:
-        """Compute the scores that each iteration of `loop` reads within that iteration, tile by
-        tile."""
+        """Compute the scores within each iteration of `loop`, tile by tile; only the scores that
+        the iteration reads are computed. `kept` are the epilogue stages of the scores that are
+        computed in registers."""
         schedule.compute_at(self.scores.output.buffer.name, loop)
         lanes = self.machine.lanes
         tile_scores(schedule, self.scores, decisions, decisions["score_rows"], lanes)

@@ -203,8 +203,9 @@ class BlockTileKernel(ProgramKernel):
         return blocks
 
     def _compute_part(self, schedule: Schedule, blocks: str, unroll: int) -> None:
-        """Compute the sum of one block in registers, byte by byte, and the codes of each byte in
-        turn."""
+        """Compute the products with one block of weights in registers, within each iteration of the
+        loop `blocks`. Its loops run over the bytes of the block, and inside over the codes that
+        share a byte. `unroll` is the number of steps in one unrolled iteration."""
         product, name = self.product, self.product.part.stage.buffer.name
         schedule.compute_at(name, blocks)
         schedule.set_scope(name, MemoryScope.REGISTER)

@@ -215,8 +215,9 @@ class BottleneckKernel(ProgramKernel):
         return self._sum(contraction).unrolls(self.machine.unroll)
 
     def _expansions(self) -> tuple[int, ...]:
-        """Return the best register tiles for the expansion, for each number of vectors: tiles of
-        one row and, for whole images, of several rows."""
+        """Return the register tiles that the search may choose from for the expansion, as knob
+        values. For each number of vectors, these are the fastest tiles of one row, and the fastest
+        tiles of any number of rows."""
         rows = typical(self.expand.stage.axes[2].extent)
         tiles: dict[int, None] = {}
         for vectors in _VECTORS:
@@ -450,8 +451,8 @@ class BottleneckKernel(ProgramKernel):
         self._place_sum(schedule, self.expand, "point", decisions["unroll"])
 
     def _between_padding(self, schedule: Schedule, loops: list[str], axis: int) -> list[str]:
-        """Split the loop over an axis so that the zeros at both ends are written by nests of their
-        own; return the loops of the nest between them."""
+        """Split the loop over `axis` so that separate loop nests write the zeros before and after
+        the image. Return the loops of the nest that writes the image between these."""
         before, after = map(number, _padding(self.padded, self.expand, axis))
         inside, beyond = _SIDES[axis]
         sides: list[list[str]] = []

@@ -106,8 +106,8 @@ def _product(program: TensorProgram, machine: Machine) -> _Product | None:
 
 
 def _roles(stage: Stage, long: Load, small: Load, machine: Machine) -> _Product | None:
-    """Return the product with `long` and `small` as its operands, or None if the tiles of another
-    rule compute it faster."""
+    """Return the roles of the axes in the product of `long` and `small`, or None if this rule does
+    not apply or the tiles of another rule are faster."""
     assert isinstance(stage.body, Reduce)
     in_long, in_small = (
         {name for index in load.indices for name in variables(index)} for load in (long, small)

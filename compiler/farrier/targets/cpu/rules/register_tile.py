@@ -319,7 +319,7 @@ class RegisterTileKernel(ProgramKernel):
             lane_bytes=typical(contraction.vector_load.buffer.nbytes),
             point_bytes=typical(contraction.broadcast_load.buffer.nbytes),
             cold=contraction.vector_load.buffer.scope is MemoryScope.CONSTANT,
-            common=not self._has_lanes_of_its_own,
+            common=not self._vector_operand_varies,
             depthwise=contraction.depthwise,
             packs=self.packs,
             padded=self._copied_line(),
@@ -330,8 +330,9 @@ class RegisterTileKernel(ProgramKernel):
         )
 
     @property
-    def _has_lanes_of_its_own(self) -> bool:
-        """Check whether the vector operand differs between the products of a batch."""
+    def _vector_operand_varies(self) -> bool:
+        """Check whether the vector operand depends on an axis of points or batches that is not
+        tiled, so that different tiles read different vectors."""
         axes = {name for index in self.contraction.vector_load.indices for name in variables(index)}
         return bool(axes & {*self.contraction.batch, *self._outer_points})
 

@@ -127,8 +127,9 @@ class _Parts:
 
 
 def _columns(kernel: RowKernel, columns: Columns) -> Columns:
-    """Return the decisions for one of the kernels: `parallel` if it has the choice, blocks of one
-    row, and the chosen number of partial results if it has a choice of these."""
+    """Return, for each candidate, the decisions of one kernel in a sequence: its rows are parallel
+    if possible, processed one at a time, with the number of partial results in `columns` (1 if the
+    lanes of the kernel are rows)."""
     values = {knob.name: knob.values for knob in kernel.knobs()}
     chosen = {"partials": 1, "block": 1, "parallel": max(values["parallel"])}
     own = {name: np.full(len(columns["partials"]), value) for name, value in chosen.items()}

@@ -192,7 +192,8 @@ def _spaces(form: _Form, choices: _Choices, share: Share) -> list[Space]:
 
 @dataclasses.dataclass(frozen=True)
 class _Choice:
-    """The fixed derivation and decisions for a nest that has no knobs in the space."""
+    """A derivation and its decisions for one nest. They are not searched: they are the candidate
+    with the smallest estimated time."""
 
     derivation: Derivation
     decisions: dict[str, int]

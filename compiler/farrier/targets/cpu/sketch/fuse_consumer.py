@@ -55,10 +55,10 @@ def fuse_consumers(
         for stage in program.stages
         if not isinstance(stage.body, Reduce)
     )
-    return _beside_consumers(program, nests), nests
+    return _before_consumers(program, nests), nests
 
 
-def _beside_consumers(program: TensorProgram, nests: tuple[Nest, ...]) -> TensorProgram:
+def _before_consumers(program: TensorProgram, nests: tuple[Nest, ...]) -> TensorProgram:
     """Return the program with the stages reordered: each sum directly before the stage that reads
     it."""
     stages = tuple(stage for nest in nests for stage in (*nest.sums, nest.stage))

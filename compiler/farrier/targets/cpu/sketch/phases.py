@@ -33,12 +33,6 @@ after:
             y[o] = y_whole[o]
         return y
 
-A transposed convolution with constant weights does not come here: the graph pass
-`recast-convolutions` packs the weights of each phase at compile time. What remains is one by
-weights that the model computes, one whose strides its taps do not cover, one of dilated taps, and
-any other sum under such a guard. A stage that reduces nothing keeps its guard and its quotients:
-parts of it would store every s-th element, one at a time, which costs what the loads save.
-
 Transposed convolutions with constant weights are not affected, since the graph pass
 `recast-convolutions` packs the weights of each phase at compile time. What this rewrite covers are
 transposed convolutions with computed weights, with strides larger than the kernel, or with
@@ -76,7 +70,7 @@ def phases(program: TensorProgram) -> TensorProgram | None:
             continue
         thinned = one_residue(stage)
         changed = replaced(changed, stage, thinned)
-        turns = _turns(thinned)
+        turns = _phase_axes(thinned)
         if turns:
             at = changed.stages.index(thinned)
             changed = accumulate(changed, at)
@@ -204,7 +198,7 @@ def _at_residue(expr: Expr, axis: Axis, residue: _Residue, simplifier: Simplifie
     return by_remainder.expr(rewrite(expr, separate))
 
 
-def _turns(stage: Stage) -> tuple[PhaseAxis, ...]:
+def _phase_axes(stage: Stage) -> tuple[PhaseAxis, ...]:
     """Return the axes to split into phases, with their strides: axes of a reduction's result whose
     index the reduction reads only after division by a constant, or modulo a constant."""
     simplifier = Simplifier({axis.name: axis.extent for axis in stage.all_axes})

@@ -167,9 +167,9 @@ def window_along(contraction: Contraction, axis: str) -> tuple[int, int] | None:
 
 
 def factors_of(expr: Expr) -> tuple[tuple[Load, Load], bool] | None:
-    """Return the two loads of a product, and a flag that one of them is padded: a Select between
-    the load and padding. Loads may be cast to the dtype of the sum. None if the expression is not
-    such a product."""
+    """Return the two loads of a product, and True if one of them is padded. A padded load is a
+    Select between the load and zero. Both may be inside a cast to the dtype of the sum. Return None
+    if the expression is not such a product."""
     if not isinstance(expr, Binary) or expr.op is not BinaryOp.MUL:
         return None
     sides: list[Load] = []
@@ -269,8 +269,8 @@ def is_permuted(load: Load) -> bool:
 
 
 def is_direct(contraction: Contraction) -> bool:
-    """Check whether a vector of the operand along the lanes is one contiguous load, or can become
-    one by a change of layout."""
+    """Check whether one contiguous load reads a vector of the vector operand along the lane axis. A
+    constant operand whose layout may be changed qualifies too."""
     load = contraction.vector_load
     layout = load.buffer.layout or Layout.plain(len(load.indices))
     whole = not any(dim.mod for dim in layout.dims)  # A vector might straddle blocks.

@@ -69,9 +69,9 @@ class KeyBlocks:
 def in_key_blocks(
     program: TensorProgram, size: int, rows: tuple[Stage, ...], old: Stage
 ) -> KeyBlocks:
-    """Return an attention rewritten to blocks of `size` keys; `size` divides the number of keys.
-    `rows` are the stages for the maximum of each row (high), the weights, their total and all
-    stages after these; `old` is the stage of the context."""
+    """Return an attention rewritten to blocks of `size` keys; `size` must divide the number of
+    keys. `rows` are the stages of the row-wise softmax: the maximum of each row, the weights, their
+    total, and all stages computed from these. `old` is the stage that computes the context."""
     assert isinstance(old.body, Reduce)
     (reduced,) = old.body.axes
     assert isinstance(reduced.extent, int)
@@ -146,14 +146,15 @@ def _partial(context: Stage, inner: tuple[Stage, Stage, Stage]) -> Stage:
 def _outer(
     rows: tuple[Stage, ...], old: Stage, block: Axis, partial: Buffer
 ) -> tuple[tuple[Stage, ...], Stage]:
-    """Return the stages that combine the blocks of a row: the maximum over all blocks (high), the
-    scale of each block relative to it, the total, and all stages computed from these; and
-    separately the stage of the context of whole rows."""
+    """Return the stages that combine the results of the blocks of each row: the maximum over all
+    blocks, the scale of each block relative to it, the total, and all stages computed from these.
+    Return separately the stage that computes the context of whole rows, which replaces `old`.
+    `partial` is the buffer with the results of the blocks."""
     high, _, total, *rest = rows
     lane = old.axes[-1]
     assert isinstance(lane.extent, int)
 
-    def known(row: tuple[Expr, ...], at: Expr) -> Load:
+    def block_result(row: tuple[Expr, ...], at: Expr) -> Load:
         """Return the load of a block's results (`partial`) for a row, at index `at` of the last
         axis: an element of the context, the total or the maximum."""
         return Load(partial, (*row[:-1], Var(BLOCK), row[-1], at))
@@ -161,11 +162,11 @@ def _outer(
     def scaled(row: tuple[Expr, ...], at: Expr) -> Reduce:
         """Return the sum over a row's blocks of the loads at index `at`, each multiplied by the
         scale of its block."""
-        share = Binary(BinaryOp.MUL, known(row, at), Load(scale.buffer, (*row, Var(BLOCK))))
+        share = Binary(BinaryOp.MUL, block_result(row, at), Load(scale.buffer, (*row, Var(BLOCK))))
         return Reduce(ReduceOp.SUM, (block,), share)
 
     mine = tuple(Var(axis.name) for axis in high.axes)
-    tops = known(mine, e.index(lane.extent + 1))
+    tops = block_result(mine, e.index(lane.extent + 1))
     high = dataclasses.replace(high, body=Reduce(ReduceOp.MAX, (block,), tops))
     apart = Binary(BinaryOp.SUB, tops, Load(high.buffer, mine))
     scale = _local("block_scale", (*high.axes, block), Unary(UnaryOp.EXP_NONPOSITIVE, apart))

@@ -124,10 +124,10 @@ def estimate(problem: Problem, tiles: Tiles, machine: Machine) -> Estimate:
     memory = problem.cold * machine.memory_seconds(problem.lane_bytes, lane_share)
     first = _first_panels(problem, tiles, lane_share, machine) * memory
     ahead = tiles.prefetch > 0
-    fetched = first + _beside(busy, memory - first, _exposed(problem, tiles, machine))
+    fetched = first + _overlapped(busy, memory - first, _exposed(problem, tiles, machine))
     late = np.maximum(memory, _late(problem, tiles, machine, lane_share))
     reach = busy / _visits(problem, tiles, machine)
-    unfetched = busy - reach + _beside(reach, late, machine.exposed)
+    unfetched = busy - reach + _overlapped(reach, late, machine.exposed)
     seconds = np.where(ahead, fetched, unfetched)
     beside = np.zeros(len(busy))
     if not problem.depthwise and problem.batch < machine.threads:
@@ -209,9 +209,9 @@ def _shares(problem: Problem, tiles: Tiles, machine: Machine) -> tuple[Floats, F
 
 
 def busiest(units: Floats, whole: Floats, threads: int) -> Floats:
-    """Return the work of the busiest thread relative to the average, when threads share `units`
-    units. The last units of a row are smaller: together, the units equal `whole` full ones. A
-    thread has at least one full unit."""
+    """Return the work of the busiest thread divided by the average work, when `threads` threads
+    share `units` units of work. Some units may be smaller than others, and `whole` is the sum of
+    all units in full units. The busiest thread has at least one full unit."""
     rounds: Floats = np.ceil(units / threads) / (units / threads)
     return np.maximum(rounds, threads / whole)
 
@@ -223,8 +223,9 @@ def _panel_bytes(problem: Problem, tiles: Tiles, machine: Machine) -> Floats:
 
 
 def _first_panels(problem: Problem, tiles: Tiles, lane_share: Floats, machine: Machine) -> Floats:
-    """Return the fraction of a thread's weights for which it waits before it can start to
-    compute."""
+    """Return the fraction of a thread's weights that must arrive before the thread can start to
+    compute: its first panel. If several threads read the same panels, they wait for one another,
+    and the fraction is larger."""
     if problem.depthwise:
         return np.zeros(len(tiles.vectors))
     first = _panel_bytes(problem, tiles, machine)
@@ -236,13 +237,14 @@ def _first_panels(problem: Problem, tiles: Tiles, lane_share: Floats, machine: M
 
 
 def _exposed(problem: Problem, tiles: Tiles, machine: Machine) -> Floats:
-    """Return the fraction of the shorter activity (arithmetic or weight transfer) that does not
-    overlap with the other activity, when weights are prefetched."""
+    """Return the fraction of the shorter of two activities (arithmetic and the transfer of weights
+    from memory) that is not hidden behind the longer one, if weights are prefetched. It is larger
+    if the second-level cache cannot hold two panels of weights."""
     room = 2 * _panel_bytes(problem, tiles, machine) <= 0.8 * machine.l2_bytes
     return np.where(room, _EXPOSED_AHEAD, _EXPOSED_CROWDED)
 
 
-def _beside(first: Floats, second: Floats, exposed: Floats | float) -> Floats:
+def _overlapped(first: Floats, second: Floats, exposed: Floats | float) -> Floats:
     """Return the seconds of two activities that run at the same time: the longer time, plus the
     fraction `exposed` of the shorter."""
     seconds: Floats = np.maximum(first, second) + exposed * np.minimum(first, second)
@@ -250,9 +252,9 @@ def _beside(first: Floats, second: Floats, exposed: Floats | float) -> Floats:
 
 
 def _late(problem: Problem, tiles: Tiles, machine: Machine, lane_share: Floats) -> Floats:
-    """Return the seconds in which a thread's weights arrive from memory without prefetching. The
-    transfers of weights that are within the core's reorder window of `window` instructions overlap;
-    the more multiply-adds a step has, the fewer weights are in the window."""
+    """Return the seconds for which a thread waits for its weights from memory, without prefetching.
+    The core loads all weights in its reorder window (`machine.window` instructions) at the same
+    time. The more multiply-adds a step has, the fewer weights are in the window."""
     if problem.depthwise or not problem.cold:
         return np.zeros(len(tiles.vectors))
     points = tiles.rows * tiles.columns
@@ -298,8 +300,8 @@ def _covered(problem: Problem, tiles: Tiles, machine: Machine) -> Floats:
 
 
 def hints_a_line(points: tuple[int, int], tiles: Tiles, threads: int) -> Floats:
-    """Return, for each candidate, how often each cache line of the next panel would be prefetched
-    if every step of a sum prefetched one line. `points` are the rows and columns of the product's
+    """Return, for each candidate, the number of prefetches for each cache line of the next panel,
+    if every step of a sum makes one. `points` are the numbers of rows and columns of the product's
     result."""
     rows = np.ceil(points[0] / tiles.rows)
     rows = np.where(tiles.order == LoopOrder.PARTS, np.ceil(rows / threads), rows)
@@ -308,9 +310,9 @@ def hints_a_line(points: tuple[int, int], tiles: Tiles, threads: int) -> Floats:
 
 
 def shared(points: Floats, lanes: Floats, ahead: Bools, machine: Machine) -> Floats:
-    """Return the seconds for fetching data from the caches of other cores: `points` bytes that
-    other cores wrote, and `lanes` bytes that they read as well, which are prefetched if `ahead` is
-    true."""
+    """Return the seconds for fetching data that other cores have in their caches: `points` bytes
+    that other cores wrote, and `lanes` bytes that other cores read as well. The latter are cheaper
+    for candidates that prefetch them (`ahead`)."""
     again = np.where(ahead, _SHARED_AHEAD, 1.0)
     cycles: Floats = points / machine.remote_bandwidth + again * lanes / machine.shared_bandwidth
     return cycles / machine.hertz

@@ -20,9 +20,13 @@ _SPARE = 8
 
 @dataclasses.dataclass(frozen=True)
 class Choices:
-    """The choices that a loop nest leaves to the scheduler. The extents of
-    independent loops are `shared`: the numbers of parts among threads. The others are `held`: the
-    numbers of values that an iteration keeps in registers."""
+    """The sizes in a loop nest that the operator leaves to the scheduler (`function.choices`).
+    There are two kinds.
+
+    `shared` are the choices that are the extent of an independent loop: the number of parts that
+    threads share. `held` are all others: the number of values that one iteration keeps in
+    registers.
+    """
 
     function: Function
     machine: Machine

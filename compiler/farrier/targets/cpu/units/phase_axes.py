@@ -69,7 +69,7 @@ def take_apart(
 ) -> TensorProgram:
     """Return the program with each axis of `turns` in `stage` split into quotient and remainder. An
     additional stage writes the points in their original order to the buffer `whole`, which all
-    other stages read.
+    other stages read instead of the original buffer.
 
     before:  up[n, oc, o] = sum(x[n, ic, o // 2] * w[ic, oc, o % 2])
              y[n, oc, o] = max(up[n, oc, o], 0)

@@ -295,7 +295,8 @@ class RowKernel(ProgramKernel):
         return loops
 
     def _runs_along(self, stage: Stage) -> bool:
-        """Check whether a stage has separate values for the lanes of an output vector."""
+        """Check whether the value of a stage differs between the lanes of an output vector, so that
+        the stage must be vectorized along the lanes too."""
         if self._lanes_are_terms:
             return False
         return any(index == Var(self.lane) for index in self.points[stage.buffer.name])

@@ -63,10 +63,10 @@ class TileUnit:
 
 
 def panels_cover(panels: Ints, outputs: int, lanes: int) -> npt.NDArray[np.bool_]:
-    """Check for each width of a panel, in lanes, that whole panels cover the output channels
-    including the padding of the last channel block. This holds if the width divides `lanes` (the
-    channels with padding), and the panels needed for `outputs` (the channels without padding)
-    already reach that far."""
+    """Check for each panel width in `panels` whether whole panels fit the blocked layout of the
+    output channels. `outputs` is the number of channels, and `lanes` is that number rounded up to
+    whole channel blocks. The width must divide `lanes`, and the panels that cover `outputs` must
+    extend to `lanes`."""
     reaches = -(-outputs // panels) * panels >= lanes
     return np.asarray(reaches & (lanes % panels == 0))
 

@@ -96,9 +96,10 @@ class TiledSum:
 
     def unrolls(self, limit: int) -> tuple[int, ...]:
         """Return the possible numbers of steps in one unrolled iteration of the innermost loop, in
-        ascending order: a few steps; all steps of a short loop; for a row that is not divided into
-        blocks, up to `limit` steps; for short blocks, the steps of two blocks. For depthwise
-        convolutions it is 1, as the loops over their kernel are unrolled separately."""
+        ascending order, of at most `limit`. They include all steps of a short loop. If the operand
+        is stored in short blocks, they may include the steps of two blocks. For depthwise
+        convolutions the result is (1,), as the loops over the convolution kernel are unrolled
+        separately."""
         if self.contraction.depthwise:
             return (1,)
         inner = self.inner_steps
@@ -126,8 +127,8 @@ class TiledSum:
 
     @property
     def parts(self) -> int:
-        """The number of registers into which a group (the adjacent elements that a dot product sums
-        in a lane) is unpacked; 0 if groups are not unpacked."""
+        """The number of registers into which a dot product unpacks each group of adjacent elements;
+        0 if groups are not unpacked."""
         return 0 if self.grouping is None else self.grouping.dot.parts
 
     @property
