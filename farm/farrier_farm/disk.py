@@ -14,8 +14,9 @@ from farrier_device.storage import durable
 
 
 def lacks_room(directory: Path, nbytes: int) -> str:
-    """Return "" if `nbytes` more fit into a directory, else a sentence that states the lack of
-    space. The bytes are allocated for a moment, since disk quotas cannot be queried otherwise."""
+    """Return "" if `nbytes` more bytes fit into a directory, otherwise a sentence that states the
+    lack of space. To respect disk quotas, which cannot be queried, the bytes are allocated for a
+    moment."""
     try:
         with tempfile.TemporaryFile(dir=directory) as file:
             os.posix_fallocate(file.fileno(), 0, nbytes)
@@ -34,8 +35,8 @@ def _free_bytes(directory: Path) -> int:
 
 @contextlib.contextmanager
 def storage_errors(what: str) -> Iterator[None]:
-    """Return a context that turns an OSError into a StorageError; `what` names the action that
-    failed."""
+    """Return a context that turns an OSError into a StorageError. `what` is the start of its
+    message, such as "cannot read …"."""
     try:
         yield
     except OSError as error:

@@ -44,14 +44,14 @@ class DeviceRefusedError(AuthenticationError):
 
 
 class DeviceAwayError(NoDeviceError):
-    """The error for a target of which no device is connected, or every device is in quarantine.
-    This may change later."""
+    """The error for a target whose devices cannot take work now: no device is connected, or each
+    connected device is in quarantine. The same request may succeed later."""
 
 
 class StoreFullError(ServiceError, StorageError):
     """The error for a write for which Redis has no room. Workers wait and continue when there is
-    room; users get a message with the place that is full. `is_answer` is true if Redis itself
-    reported the error, and therefore still answers reads."""
+    room; the message names the full disk or memory limit to users. `is_answer` is true if Redis
+    itself reported the error: then Redis still answers reads."""
 
     code: ClassVar[str] = StorageError.code
     exit_code: ClassVar[int] = StorageError.exit_code

@@ -156,8 +156,9 @@ class Farm:
         listener: progress.Listener = progress.ignore,
         owner: str = "",
     ) -> FarmRunner:
-        """Return a runner that measures for an attempt at a job of `owner`. The runner reports to
-        `listener` while it waits for a device."""
+        """Return a runner that measures on the devices of `place` (a device class or a single
+        device), for an attempt at a job of `owner`; `job` is the attempt's lease. The runner
+        reports to `listener` while it waits for a device."""
         return FarmRunner(
             self.settings,
             self.measurements,
@@ -181,15 +182,16 @@ class Farm:
         return self.private_records(owner) if owner else self.records
 
     def records_of(self, job: Job) -> Records:
-        """Return the store to which the tuning records of a job are added: the shared one, or the
-        private one of the job's owner."""
+        """Return the store to which the tuning records of a job are added: the private store of its
+        owner for a private job, else the shared store."""
         return self.private_records(job.owner) if job.private else self.records
 
     def job_records(
         self, records: Records, place: MeasurementTarget, runner: FarmRunner
     ) -> JobRecords:
-        """Return the tuning records for the job that `runner` measures for. Searches include all
-        shared records; the records of the job's trials are added to the store `records`."""
+        """Return the record store of the job for which `runner` measures. New records, which are
+        also the job's trials, are added to `records`. Searches read `records` and all shared
+        records."""
         beside = None if records is self.records else self.records
         if runner.job is None:
             trials = records.of_job("", beside)

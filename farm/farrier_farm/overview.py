@@ -76,7 +76,7 @@ def overview(
 
 
 def _newest(jobs: Jobs) -> tuple[list[Job], list[Job]]:
-    """Return the newest running jobs, and the jobs that ended last."""
+    """Return the running jobs that were submitted last, and the jobs that ended last."""
     running = jobs.leases.members(state=State.RUNNING, limit=RUNNING)
     ended = jobs.leases.ended(FINISHED)
     snapshots = {job.id: job for job in jobs.many([*running, *ended])}

@@ -57,8 +57,9 @@ class Relation(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rule:
-    """The lowest role that may use an operation (None: the operation needs no token), and the
-    relation that the caller must have to the object in the request's path."""
+    """The permission for an operation: `least` is the lowest role that may use it (None: no token
+    is needed), and `relation` is the relation that the caller must have to the object in the
+    request's path."""
 
     least: Role | None
     relation: Relation = Relation.NONE
@@ -157,12 +158,14 @@ class Access:
         self.users = users
 
     def viewer(self, request: Request) -> Viewer:
-        """Return the user who sent the request, with their present role. Raises StorageError."""
+        """Return the user who sent the request, with the role that the user has now. Raises
+        StorageError."""
         return Viewer.of(request.scope[CALLER], self.users, self._farm.settings)
 
     def now(self, viewer: Viewer) -> Viewer | None:
-        """Return the user of `viewer` with their present role, for a long answer such as an event
-        stream. Return None if the user's token is no longer valid. Raises StorageError."""
+        """Return the same user with the role that the user has now, or None if the user's token is
+        no longer valid. Long answers, such as event streams, call this repeatedly. Raises
+        StorageError."""
         user = self.users.named(viewer.name)
         if user is None or user.has_expired:
             return None
@@ -189,23 +192,25 @@ class Access:
                 self._check_job(request, viewer, relation)
 
     def owns(self, viewer: Viewer, sha256: str) -> bool:
-        """Return whether the user has uploaded a file or created a model themselves; the file need
-        not be stored here any longer. A file that the user may use only as a member of a group does
-        not count."""
+        """Return whether the user has uploaded this file or created this model. A file that the
+        user may use only as a member of a group does not count. The file may have been removed
+        since."""
         return viewer.owns(self._farm.owners.claims(sha256, viewer.name))
 
     def check_model(self, viewer: Viewer, model: str) -> bool:
-        """Return True if the model was uploaded by other users who let this user use it, False if
-        the user uploaded it. Raises NotFoundError for a model that the user may not use and for a
-        model that is not stored, so that an id does not reveal whether anybody has the model."""
+        """Check that the user may use a model. Return False if the user has uploaded it, True if
+        other users have uploaded it and this user may use it through them. Raises NotFoundError
+        both for a model that the user may not use and for a model that is not stored, so that the
+        answer does not reveal which of the two holds."""
         claims = self._farm.owners.claims(model, viewer.name)
         if not viewer.uses(claims):
             raise unknown(model)
         return not viewer.owns(claims)
 
     def hold_model(self, viewer: Viewer, model: str) -> bool:
-        """Return the same as `check_model`, and protect the model from removal until a job refers
-        to it. Only users who uploaded the model prolong their claims to it that way."""
+        """Check a model as `check_model` does and return the same, and protect the model from
+        removal until a job refers to it. If the user has uploaded the model, the user's claim to it
+        is also renewed."""
         is_lent = self.check_model(viewer, model)
         manifest = self._farm.models.hold(model)
         if not is_lent:
@@ -240,8 +245,8 @@ class Access:
         request.state.job = job
 
     def still_reads(self, viewer: Viewer, whole: Job) -> bool:
-        """Return whether a viewer may still read the results of the job `whole`. Raises
-        StorageError."""
+        """Return whether the viewer may still read the results of the job `whole`, with the role
+        and group that the viewer has now. Raises StorageError."""
         now = self.now(viewer)
         return now is not None and now.reads(whole)
 
@@ -251,15 +256,15 @@ class Access:
         return self.wholes([job])[0]
 
     def wholes(self, jobs: Sequence[Job]) -> list[Job]:
-        """Return `Access.whole` of each of the jobs, in one round trip to Redis."""
+        """Return `Access.whole` of each of the jobs. All are read in one round trip to Redis."""
         compiled = [job.of for job in jobs if job.kind is JobKind.LIST]
         by_id = {job.id: job for job in self._farm.jobs.many(compiled)} if compiled else {}
         return [by_id.get(job.of, job) for job in jobs]
 
 
 def _well_formed(request: Request, name: str, pattern: str) -> str:
-    """Return the path parameter `name` of the request, an id. Raises UsageError if the id does not
-    match the pattern."""
+    """Return the path parameter `name` of the request, which is an id. Raises UsageError if the id
+    does not match the regular expression `pattern`."""
     text: str = request.path_params[name]
     if len(text) > _LONGEST_ID or not re.search(pattern, text):
         raise UsageError(
@@ -342,8 +347,8 @@ def _refused(job: Job, relation: Relation) -> ForbiddenError | PrivateError:
 
 
 async def _job(request: Request, job_id: JobId) -> Job:
-    """Return the job that the request's path names. The name of the parameter stands in the OpenAPI
-    document."""
+    """Return the job whose id is in the request's path; `check` has read it before. The parameter
+    `job_id` exists because FastAPI writes it to the OpenAPI document."""
     job: Job = request.state.job
     return job
 

@@ -145,8 +145,9 @@ def openapi_document(app: FastAPI) -> dict[str, Any]:
 
 
 def _describe_problems(responses: dict[str, Any], statuses: list[int]) -> None:
-    """Add the error responses of the gate (`gate.py`) to the responses of an operation. A request
-    that does not match its schema is answered with 400; FastAPI's 422 is never sent."""
+    """Add the errors that the gate (`gate.py`) can return to the documented responses of an
+    operation. FastAPI's own 422 is removed, since a request that does not match its schema is
+    answered with 400."""
     generated = {"$ref": "#/components/schemas/HTTPValidationError"}
     unsent = responses.get("422", {}).get("content", {}).get("application/json", {})
     if unsent.get("schema") == generated:

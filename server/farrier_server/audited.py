@@ -110,8 +110,8 @@ def action(method: str, path: str) -> str:
 
 
 def _id_in(answer: Mapping[str, Any]) -> str:
-    """Return the id of the job, model or upload that an answer contains, or the name of the
-    user."""
+    """Return the id of the job, model or upload, or the name of the user, that an answer contains.
+    Return "" for any other answer."""
     user = answer.get("user")
     return str(answer.get("id") or (user.get("name", "") if isinstance(user, dict) else ""))
 

@@ -65,8 +65,8 @@ not authenticated."""
 
 
 def _stranger(peer: Any) -> Holder:
-    """Return the network whose addresses a client can choose freely: a single IPv4 address, or the
-    /64 network of an IPv6 address."""
+    """Return the holder of a connection whose user is not known yet: the client's IPv4 address, or
+    the /64 network of its IPv6 address, in which a client can choose addresses freely."""
     try:
         address = ipaddress.ip_address(peer[0])
     except (TypeError, IndexError, ValueError):  # The peer has gone, or connected by a Unix socket.
@@ -100,15 +100,15 @@ class Connections:
         return Connection(self, **uvicorn)
 
     def add(self, connection: Connection) -> None:
-        """Register a new connection as waiting. If there are too many connections, close another
-        one."""
+        """Register a new connection as waiting. If there are too many connections, one waiting
+        connection is closed, which may be the new one."""
         self.open.add(connection)
         if len(self.open) > self.most:
             crowd = max(self._waiting.values(), key=lambda all_: (len(all_), -_longest(all_).turn))
             _longest(crowd).give_way(to=connection)
 
     def leave(self, connection: Connection) -> None:
-        """Remove a connection that is being closed from the count."""
+        """Remove a connection, which is being closed, from all sets and counts."""
         self.open.discard(connection)
         self._move(connection)
 
@@ -119,9 +119,9 @@ class Connections:
         self._waiting.setdefault(connection.holder, {})[connection] = None
 
     def serve(self, connection: Connection, user: str) -> None:
-        """Mark a connection as serving a request of `user`, who is its holder from now on. Raises
-        TooManyRequestsError if the user's connections would then serve more than half of the total
-        number, unless the user is `DEFAULT`."""
+        """Mark a connection as serving a request of `user`, who becomes its holder. Raises
+        TooManyRequestsError if more than half of all connections would then serve this user; the
+        user `DEFAULT` has no such limit."""
         serving = self._serving[user] - (connection.serves == user)
         if user != DEFAULT and serving >= self.most // 2:
             raise TooManyRequestsError(
@@ -135,7 +135,8 @@ class Connections:
         self._serving[user] += 1
 
     def _move(self, connection: Connection) -> None:
-        """Remove a connection from the set of waiting or of serving connections."""
+        """Remove a connection from the set of waiting connections, or from the count of serving
+        connections, to which it belongs."""
         waiting = self._waiting.get(connection.holder, {})
         waiting.pop(connection, None)
         if not waiting:
@@ -218,9 +219,9 @@ class Connection(H11Protocol):
             self._close()
 
     def give_way(self, *, to: Connection) -> None:
-        """Close this waiting connection in favour of the new connection `to`. If this connection is
-        the new one itself, because all other connections serve requests, its client is answered
-        with BusyError."""
+        """Close this waiting connection, so that the new connection `to` can be served. If all
+        other connections serve requests, `to` is this connection itself: its client is then
+        answered with BusyError."""
         if to is self:
             self._refuse(BusyError(f"all {self._all.most} connections have a request under way"))
         else:  # Abort at once: an orderly close would wait for the client.

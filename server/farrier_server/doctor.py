@@ -34,8 +34,8 @@ _RPC_S = 5.0
 
 
 def of_farm(names: Collection[str], wait_s: float) -> Findings:
-    """Yield the results of all checks of a farm; no result if FARRIER_HOME and REDIS_URL do not
-    refer to a farm. `names` selects the devices to check, all if it is empty; each device has
+    """Yield the results of all checks of a farm. Yield no result if FARRIER_HOME and REDIS_URL do
+    not refer to a farm. `names` are the devices to check; all if it is empty. Each device has
     `wait_s` seconds for its measurement."""
     settings = Settings.from_environment()
     if settings.redis_url is None and not embedded.socket_path(settings.home).exists():

@@ -97,8 +97,8 @@ class Gate:
         await self._admit(request, send, caller.owner)
 
     async def _admit(self, request: Request, send: Send, user: str) -> None:
-        """Run a request of `user` if the user's limits permit it, when a thread is available to the
-        user."""
+        """Pass a request of `user` on to its route, unless the user's limits refuse it. An ordinary
+        request first waits until the user may occupy a further thread."""
         pool = Pool.of(request.method, request.scope["path"])
         try:
             leave = self._limits.enter(user, pool)
@@ -148,8 +148,8 @@ class Gate:
 
 
 class _Admission:
-    """The permission of a long request to continue: its token or session is checked again every
-    `STREAM_CHECK_S`."""
+    """The repeated check of a long request, a transfer or an event stream: its token or session is
+    checked again every `STREAM_CHECK_S`."""
 
     def __init__(self, authentication: Authentication, request: Request) -> None:
         self._authentication = authentication
@@ -158,8 +158,8 @@ class _Admission:
         self._is_stream = self._is_over = False
 
     async def receive(self) -> Message:
-        """Return the next piece of an upload. Raises AuthenticationError if the token or session is
-        no longer valid; that error is sent to the client as a complete answer."""
+        """Return the next piece of an upload. Raises AuthenticationError if the token or session
+        has become invalid; the client gets this error as a complete answer."""
         message = await self._request.receive()
         if message["type"] == "http.request" and (error := await self._refusal()) is not None:
             self._checked = math.inf
@@ -167,9 +167,9 @@ class _Admission:
         return message
 
     async def send(self, send: Send, message: Message) -> None:
-        """Send a piece of an answer. If the token or session is no longer valid, an event stream is
-        ended normally, and the route is notified that the client has disconnected; for an
-        incomplete download, _EndedError is raised."""
+        """Send a piece of an answer. If the token or session has become invalid, an event stream
+        ends normally, and its route is notified as if the client had disconnected. An incomplete
+        download is ended by _EndedError."""
         if message["type"] == "http.response.start":
             kind = Headers(raw=message["headers"]).get("content-type", "")
             self._is_stream = kind.startswith("text/event-stream")
@@ -182,8 +182,8 @@ class _Admission:
             await send(message)
 
     async def _refusal(self) -> AuthenticationError | None:
-        """Return the reason for which the token or session is no longer valid, or None if it is
-        valid."""
+        """Check the token or session, unless it was checked less than `STREAM_CHECK_S` ago. Return
+        the error if it has become invalid, otherwise None."""
         if time.monotonic() - self._checked <= STREAM_CHECK_S:
             return None
         self._checked = time.monotonic()
@@ -250,8 +250,9 @@ async def _in_time(
 async def _in_turn(
     turn: asyncio.Semaphore, app: ASGIApp, scope: Scope, receive: Receive, send: Send
 ) -> None:
-    """Run a route while holding `turn`, the right to use one of the user's threads. The right is
-    returned when the answer begins, so that a client that reads slowly delays no other request."""
+    """Run a route while holding the semaphore `turn`, which limits the threads of a user. The
+    semaphore is released when the answer begins, so that a client that reads slowly does not delay
+    other requests of the user."""
     async with contextlib.AsyncExitStack() as until_answered:
         await until_answered.enter_async_context(turn)
 

@@ -93,9 +93,9 @@ class Hub:
                     yield arrived
 
     async def _stored(self, watcher: Watcher) -> list[StoredEvent]:
-        """Return a page of the stored events that follow the last event of the watcher. The watcher
-        is registered, so newer events reach it through the hub; only a full page means that more
-        stored events follow."""
+        """Return up to `PAGE` stored events that follow the last event which the watcher has
+        received. The watcher is registered before, so newer events reach it through the hub; the
+        page has to be followed by another only if it is full."""
         watcher.is_behind = False
         position = {watcher.stream: watcher.seen}
         streams = await asyncio.to_thread(self._events.follow, position, 0.0, PAGE)

@@ -84,7 +84,8 @@ _FIELDS = {
 
 @dataclasses.dataclass(slots=True)
 class _Use:
-    """The requests and streams of a user that are in progress in this process."""
+    """The requests of a user that are in progress in this process, and the state of the user's
+    token bucket."""
 
     tokens: float  # The requests that may come at once, as of `at`.
     at: float  # monotonic
@@ -132,7 +133,8 @@ class Limits:
         return self._use(user).turns
 
     def most(self) -> Mapping[Pool, int]:
-        """Return, for each pool, the number of requests in progress of the user who has most."""
+        """Return, for each pool, the largest number of requests that a single user has in
+        progress."""
         uses = list(self._users.values())
         return {pool: max((use.places[pool] for use in uses), default=0) for pool in Pool}
 

@@ -172,8 +172,9 @@ def install(app: FastAPI) -> None:
 
 
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Return the `responses=` argument of a route whose errors have these statuses. For a route
-    that may answer 503, since it reads from Redis, 507 (Redis is full) is added."""
+    """Return the `responses=` argument of a route that can answer with these error statuses. If 503
+    (Redis is unavailable) is among them, 507 (Redis is full) is added, since each route that uses
+    Redis can meet both."""
     content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     without_room = {507} if 503 in statuses else set()
     return {

@@ -47,8 +47,8 @@ def run_api(
     tls_key: Path | None = None,
     ready: Ready | None = None,
 ) -> None:
-    """Serve the REST API until SIGTERM or SIGINT. For an argument that is None, the value of the
-    settings is used.
+    """Serve the REST API until SIGTERM or SIGINT. Each argument that is None takes its value from
+    `settings`.
 
     Starts the embedded Valkey if the settings name no Redis, and creates the user token if the
     installation has none. Raises UsageError for an address that is in use or not permitted,

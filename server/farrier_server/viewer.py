@@ -51,8 +51,8 @@ class Viewer:
         return self.role.includes(Role.ADMIN)
 
     def shown(self, kind: JobKind) -> Shown | None:
-        """Return the filter that selects the jobs of a kind that the user may see; None if the user
-        may see all."""
+        """Return the filter that selects the jobs of a kind that the user may see. Return None if
+        the user may see all of them."""
         if self.is_operator:
             return None
         if kind is JobKind.INSPECT:
@@ -76,8 +76,8 @@ class Viewer:
         return job.owner == self.name or self.is_admin
 
     def uses(self, claims: Sequence[Claim]) -> bool:
-        """Return whether the user may use a file or model, given the claims of users on it. Only
-        admins may use a file without claims, which a version before claims has stored."""
+        """Return whether the user may use a file or model on which users have these `claims`. If
+        `claims` is empty, because an older version stored the file, only admins may use it."""
         if not claims:
             return self.is_admin
         return any(self.reads_of(claim.owner, claim.private) for claim in claims)

@@ -15,10 +15,10 @@ from farrier.sdk.job import DESCRIPTION
 
 
 def view_of(kind: type[Any], /, **narrower: Any) -> Any:
-    """Return a pydantic model with the fields of the dataclass `kind` and their descriptions. All
-    fields are required in the model, since the defaults of the dataclass serve clients of older
-    servers. `narrower` names fields with a narrower type than in the dataclass, such as the states
-    of this version."""
+    """Return a pydantic model with the fields of the dataclass `kind` and their descriptions.
+    `narrower` maps names of fields to types that replace those of the dataclass, such as the
+    enumeration of the states that this version has. All fields are required in the model, because
+    the defaults of the dataclass only serve clients of older servers."""
     hints = typing.get_type_hints(kind) | narrower
     fields: dict[str, Any] = {
         field.name: (

@@ -33,9 +33,9 @@ class Attempt:
     Raises OSError if the process cannot start."""
 
     def __init__(self, farm: Farm, lease: Lease, command: Sequence[str]) -> None:
-        """Start the process. The arguments appended to `command` are the descriptor of its
-        channel, then the job's id and the number of the attempt, which only serve people who
-        list processes."""
+        """Start the process of the attempt with the lease `lease`. Three arguments are appended to
+        `command`: the descriptor of the process's channel, the job's id and the number of the
+        attempt. The last two only help people who list processes."""
         self.lease = lease
         self.clock = JobClock()
         # The error because of which another attempt would fail as well.
@@ -85,15 +85,16 @@ class Attempt:
         return self._stopping or _describe(self._process.end(), self._tail)
 
     def stop(self, reason: str, *, after_s: float = 0.0) -> None:
-        """Request that the process ends in `after_s` seconds; `press` enforces the request. Of
-        several requests, the first reason is kept, and the earliest time counts."""
+        """Request that the process ends in `after_s` seconds; later calls of `press` send the
+        signals. After several requests, the reason of the first and the earliest of the times
+        apply."""
         at = time.monotonic() + after_s
         self._stopping = self._stopping or reason
         self._term_at = at if self._term_at is None else min(at, self._term_at)
 
     def press(self, grace_s: float) -> None:
-        """Send SIGTERM to the process group when the requested time has come, and SIGKILL after a
-        further `grace_s` seconds."""
+        """Enforce a request to stop: send SIGTERM to the process group once the requested time has
+        come, and SIGKILL `grace_s` seconds later. This method is called repeatedly."""
         now = time.monotonic()
         if self._process.is_reaped or self._term_at is None or now < self._term_at:
             return
@@ -106,8 +107,8 @@ class Attempt:
     def abort(
         self, reason: str, *, crashed: bool = False, failure: FarrierError | None = None
     ) -> None:
-        """Kill the whole process group at once, even if a stop was requested before. The first
-        reason is kept. Safe to call from any thread."""
+        """Kill the whole process group at once, even if a stop was requested before. If an earlier
+        reason exists, that reason is kept. Safe to call from any thread."""
         with self._ending:
             if not self._stopping:
                 self._stopping, self._is_to_blame, self.failure = reason, crashed, failure

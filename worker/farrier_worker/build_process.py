@@ -30,8 +30,8 @@ class BuildProcess(SandboxedProcess):
         super().__init__("build", settings, command)
 
     def build(self, message: str) -> str:
-        """Return the answer to a message. Raises ProcessEndedError, after which this object must
-        not be used again."""
+        """Compile the module in `message` and return the answer. Raises ProcessEndedError, after
+        which this object must not be used again."""
         self.used = time.monotonic()
         try:
             within_s = self._settings.build_timeout_s

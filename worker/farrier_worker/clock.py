@@ -38,8 +38,8 @@ class JobClock:
 
     @property
     def used(self) -> TimeUsed | None:
-        """Return the time used by all attempts until now; None before `begin_from` has set that of
-        earlier attempts."""
+        """Return the time used by all attempts until now. Return None before `begin_from` was
+        called, because the time of earlier attempts is then unknown."""
         with self._lock:
             if self._before is None:
                 return None

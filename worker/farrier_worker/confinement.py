@@ -47,8 +47,8 @@ _log = logging.getLogger(__name__)
 
 
 def environment(scratch: Path, ours: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables of a job's process. `scratch` is its folder for temporary
-    files, `ours` are the variables of its supervisor."""
+    """Return the environment variables of a job's process, a selection of the variables `ours` of
+    its supervisor. `scratch` is the process's folder for temporary files."""
     variables = {name: ours[name] for name in _HANDED_ON if name in ours}
     for name in _PATHS:
         if ours.get(name):
@@ -58,8 +58,8 @@ def environment(scratch: Path, ours: Mapping[str, str]) -> dict[str, str]:
 
 
 def enter(model: Iterable[Path], scratch: Path, secrets: Iterable[Path]) -> str:
-    """Permanently enclose the calling process, which must have only one thread, and all processes
-    that it starts. Return the level reached, one of `LEVELS`.
+    """Permanently confine the calling process, which must have only one thread, and all processes
+    that it starts. Return the sandbox level that was reached, an element of `LEVELS`.
 
     The process can read the files of the `model` and of the compiler's installation, but nothing at
     or below the paths of `secrets`; it can write below `scratch` only.

@@ -22,8 +22,8 @@ def once_there_is_room(
     over: threading.Event | None = None,
 ) -> T:
     """Call `store` until it no longer fails for lack of disk space, and return its result. The
-    first failure is reported as a warning to the `listener`. Raises StorageError after `wait_s`
-    seconds, or when `over` is set."""
+    `listener` gets one warning, after the first failure. Once `wait_s` seconds have passed or
+    `over` is set, the StorageError of `store` is raised."""
     over = over or threading.Event()
     deadline = time.monotonic() + wait_s
     warned = False

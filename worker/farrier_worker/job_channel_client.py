@@ -88,8 +88,8 @@ class JobChannelClient:
         files: Sequence[int] = (),
         cancelled: threading.Event | None = None,
     ) -> Answer:
-        """Return the answer to a question. Once `cancelled` is set, a measurement ends and its
-        answer arrives soon."""
+        """Send a question, with open files, and return its answer. If `cancelled` is set meanwhile,
+        the supervisor is asked to drop the question, and its answer arrives soon."""
         return next(self.parts(question, files, cancelled))
 
     def parts(
@@ -98,8 +98,8 @@ class JobChannelClient:
         files: Sequence[int] = (),
         cancelled: threading.Event | None = None,
     ) -> Iterator[Answer]:
-        """Yield the answers to a question that has several; the caller stops reading at the
-        last."""
+        """Send a question that has several answers, and yield them in order. The caller stops the
+        iteration at the last answer."""
         number, answers = next(self._numbers), queue.SimpleQueue[Answer | None]()
         self._waiting[number] = answers
         try:
@@ -122,7 +122,7 @@ class JobChannelClient:
         answers: queue.SimpleQueue[Answer | None],
         cancelled: threading.Event | None,
     ) -> Answer | None:
-        """Return the next answer to a question, or None if the supervisor has ended."""
+        """Return the next answer to the question `number`, or None if the supervisor has ended."""
         while cancelled is not None:
             with contextlib.suppress(queue.Empty):
                 return answers.get(timeout=_GLANCE_S)

@@ -69,7 +69,8 @@ class MalformedError(Exception):
 
 
 class Abort(Protocol):
-    """A function that ends the attempt at once, with a reason; the first reason is kept."""
+    """The type of a function that ends the attempt at once, with a reason. Only the first reason is
+    kept."""
 
     def __call__(self, reason: str, *, crashed: bool = False) -> None: ...
 
@@ -124,8 +125,8 @@ class JobChannelServer:
             called_off.set()
 
     def silent_s(self) -> float:
-        """Return the seconds for which the process has sent nothing while none of its requests was
-        in progress."""
+        """Return the seconds since the process last sent a frame; 0 while one of its requests is
+        being served."""
         with self._noticing:
             return 0.0 if self._served else time.monotonic() - self._heard_at
 
@@ -155,8 +156,9 @@ class JobChannelServer:
 
     @contextlib.contextmanager
     def _troubles(self) -> Iterator[None]:
-        """Return a context in which an exception ends the attempt, and determines whether the
-        process is to blame."""
+        """Return a context that ends the attempt if an exception is raised. Malformed frames and
+        unexpected exceptions count as a crash of the process; a lost lease or an unavailable farm
+        does not."""
         try:
             yield
         except (MalformedError, wire.WireError, UnicodeError) as error:
@@ -187,8 +189,8 @@ class JobChannelServer:
             self._take(self._received())
 
     def _order(self) -> dict[str, Any]:
-        """Return the first frame, which describes the work of the process. Raises FarrierError for
-        a job that cannot start."""
+        """Read the job and its model, and return the first frame, which describes the work of the
+        process. Raises FarrierError for a job that cannot start."""
         farm = self._farm
         job = self._job = farm.jobs.get(self._lease.item)
         self._clock.begin_from(job.used)
@@ -284,8 +286,8 @@ class JobChannelServer:
                 raise _malformed(message)
 
     def _say(self, event: progress.Event) -> None:
-        """Store an event that the process reports. Events about batches that wait for a device are
-        stored by the threads of the batches instead."""
+        """Store an event of the attempt. The event comes from the process, or from a thread of this
+        server whose batch waits for a device."""
         with self._telling:
             self._farm.jobs.say(self._lease, next(self._numbers), event)
 
@@ -360,8 +362,8 @@ class JobChannelServer:
             self._farm.jobs.add_version(self._lease, number, digest, report, size)
 
     def _succeed_as_it_is(self) -> None:
-        """End a job as successful whose artifact has versions, once its records are in the blob
-        store."""
+        """End the job as successful, with the newest of its versions as artifact, once its records
+        are in the blob store."""
         if not self._farm.jobs.get(self._lease.item).versions:
             raise MalformedError("an end without an artifact")
         self._once_there_is_room(self._farm.records_of(self._job).archives.write)
@@ -391,8 +393,8 @@ class JobChannelServer:
         return once_there_is_room(store, wait_s, self._say, self._over)
 
     def _fail(self, error: FarrierError) -> None:
-        """End the job as failed. If the error is that no device is available, and the job waits for
-        one, end only the attempt."""
+        """End the job as failed with this error. If no device was available and the job may wait
+        for one, only the attempt ends, and the job goes back to the queue."""
         jobs = self._farm.jobs
         if isinstance(error, DeviceAwayError):
             self._away = error
@@ -436,8 +438,8 @@ class JobChannelServer:
 
     @contextlib.contextmanager
     def _busy(self) -> Iterator[None]:
-        """Return a context in which the process may be silent because one of its requests is in
-        progress."""
+        """Return a context in which a request of the process is being served; the time in it does
+        not count as silence of the process."""
         with self._noticing:
             self._served += 1
         try:
@@ -515,8 +517,8 @@ def _malformed(message: dict[str, Any]) -> MalformedError:
 
 
 def _with_way_on(error: StorageError, trials: int | None) -> StorageError:
-    """Return the error with a hint on which work is kept of a job that could not store its
-    artifact."""
+    """Return the error of a job that could not store its artifact, with a hint that the records of
+    its trials are kept, if it has any."""
     if not trials:
         return error
     kept = f"then submit the model again: the records of its {trials} trials are kept and used"

@@ -33,10 +33,10 @@ def limit_this_process(memory_bytes: int) -> None:
 
 
 def held_bytes(group: int, enough: int = 0) -> int:
-    """Return the memory use in bytes of all processes of a group, including swapped memory. As long
-    as the total is at most `enough` bytes, shared pages are counted in each process, which is
-    cheaper to compute. Returns 0 if the system has no /proc; raises OSError if /proc cannot be
-    read."""
+    """Return the memory use in bytes, including swapped memory, of all processes in the process
+    group `group`. Shared pages are first counted in each process, which is cheap; if that sum
+    exceeds `enough` bytes, each shared page is counted once. Returns 0 if the system has no /proc;
+    raises OSError if /proc cannot be read."""
     members = list(_members(group))
     most = sum(map(_resident, members))
     return most if most <= enough else sum(map(_share, members))
@@ -69,9 +69,8 @@ def _resident(pid: int) -> int:
 
 
 def _share(pid: int) -> int:
-    """Return the memory use of a process in bytes, with each shared page divided among the
-    processes that share it. An old kernel does not report such shares; then shared pages count in
-    full."""
+    """Return the memory use of a process in bytes, in which a page that k processes share counts
+    1/k. If the kernel is too old to report this, shared pages count in full."""
     text = _read(pid, "smaps_rollup")
     return _sum(_SHARE, text) if "Pss_Anon:" in text else _resident(pid)
 

@@ -20,9 +20,9 @@ from farrier_farm.measurements.runner import FarmRunner
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Tuning:
-    """The services that a compilation may use: measurements, the farm's records, and the
-    definitions of tasks. `definitions` is None if nothing is to be learned from the job's
-    records."""
+    """The services of the farm that a compilation may use: measurements, tuning records, and
+    definitions of tasks. `definitions` is None if cost models must not be trained on the records of
+    this job."""
 
     runner: FarmRunner
     records: RecordStore
@@ -36,8 +36,9 @@ class Tuning:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Order:
-    """The order of a job: `work` is added to the first frame of the job's channel. If `tuning` is
-    None, the process may only report its progress and its end."""
+    """The work of a job, and the requests that its process may make. `work` is added to the first
+    frame of the job's channel. If `tuning` is None, the process may only report its progress and
+    its end."""
 
     work: Mapping[str, Any]
     tuning: Tuning | None = None

@@ -24,9 +24,9 @@ from farrier_worker.memory import limit_this_process
 
 @contextlib.contextmanager
 def enclosed(argv: Sequence[str]) -> Iterator[tuple[socket.socket, str]]:
-    """Apply the limits and the sandbox to this process, then yield the role's socket, whose
-    descriptor is the first element of `argv`, and the sandbox level, which the process reports when
-    it is ready. The context ends quietly if the role has ended."""
+    """Apply the limits and the sandbox to this process. Return a context with the socket to the
+    role, whose descriptor is the first element of `argv`, and with the sandbox level, which the
+    process reports when it is ready. If the role has ended, the context ends without an error."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the role.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with socket.socket(fileno=int(argv[0])) as sock, contextlib.suppress(wire.ClosedError):

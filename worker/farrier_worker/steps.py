@@ -36,8 +36,8 @@ class Limit:
 
 
 def limit_of(step: str, kind: JobKind, settings: Settings, nbytes: int) -> Limit | None:
-    """Return the time limit of a step for a model of `nbytes`; None for a step that is limited only
-    by the whole job's limit."""
+    """Return the time limit of the step `step` of a job of this kind, for a model of `nbytes`.
+    Return None if only the limit of the whole job applies to the step."""
     if kind is JobKind.INSPECT:
         return Limit(settings.inspect_s, "FARRIER_INSPECT_S")
     if kind is JobKind.LIST:

@@ -182,9 +182,10 @@ class Audit:
         self._note([AUDIT, _COUNTS], words)
 
     def read(self, wanted: Wanted, *, limit: int, after: str = "") -> tuple[list[Entry], str]:
-        """Return a page of entries, the newest first, and the `after` of the next page, "" on the
-        last page. `after` is an entry's id: the page contains only older entries. A page examines
-        at most `_LOOKED_AT` entries, so it may be short or empty although more follow."""
+        """Return a page of the entries that match `wanted`, the newest first, and the `after` to
+        pass for the next page; "" on the last page. `after` is the id of an entry: the page
+        contains only older entries. A call examines at most `_LOOKED_AT` entries, so a page may be
+        short or empty although more entries match."""
         newest = f"({after}" if after else "+"
         oldest = str(int(wanted.since * 1000)) if wanted.since else "-"
         entries: list[Entry] = []
@@ -206,7 +207,7 @@ class Audit:
     def keep(self) -> None:
         """Import the entries that commands wrote to a file while Redis was unavailable, and remove
         entries that are too old."""
-        for entry in _taken(self._home):
+        for entry in _pending_entries(self._home):
             self._add(entry)
         if self._age_s:
             oldest = int((time.time() - self._age_s) * 1000)
@@ -252,9 +253,9 @@ def _put_aside(home: Path, entry: Entry) -> None:
             os.close(descriptor)
 
 
-def _taken(home: Path) -> list[Entry]:
-    """Return the entries in the files that wait to be imported (`Audit.keep`), and remove these
-    files."""
+def _pending_entries(home: Path) -> list[Entry]:
+    """Read the entries of the file `PENDING`, in which commands write while Redis is unavailable,
+    and empty the file. Malformed lines are skipped."""
     path = home / PENDING
     if not path.exists():
         return []

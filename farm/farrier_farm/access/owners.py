@@ -71,8 +71,9 @@ _AT_ONCE = 1000  # The most keys for one script; a model may have several thousa
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Claim:
-    """The right of a user to use a model; `private` is false for a claim by a job that is not
-    private."""
+    """The right of a user to use a file or model. `private` is false if the claim comes from a job
+    that is not private, and true otherwise. `owner` is "" for a job with a lent model: the model is
+    in use, but the job is not a claim."""
 
     owner: str
     private: bool
@@ -87,8 +88,9 @@ class Owners:
         self._note = client.script(_NOTE)
 
     def claims(self, sha256: str, asker: str = "") -> Sequence[Claim]:
-        """Return the claims on a file or model; only the claim of `asker` if `asker` has uploaded
-        it. The list is empty for a file that an older version stored and that no job refers to."""
+        """Return the claims on the file or model with this SHA-256. If `asker` is a user who has
+        uploaded it, return only that user's claim, which is enough to permit the use. The list is
+        empty for a file that a version without claims stored and that no job uses."""
         keys = [f"{_OWNERS}{sha256}", f"{REFERENCES}{sha256}"]
         lines: list[str] = self._claims(keys, [sha256, DEFAULT, asker])
         return [Claim(text[2:], text[0] == "1") for text in lines]

@@ -78,8 +78,8 @@ class Quotas:
         self._settled: dict[str, float] = {}
 
     def keep(self, user: str, upload: Upload) -> None:
-        """Count a new upload as the user's. Raises TooManyRequestsError if the user's uploads that
-        no job or model refers to have too many bytes."""
+        """Count a new upload towards the user's quota. Raises TooManyRequestsError if the user's
+        uploads to which no job or model refers have too many bytes."""
         limit = self._settings.upload_bytes_of_user
         if user == DEFAULT or not limit:
             return
@@ -133,9 +133,9 @@ class Quotas:
         return {user: int(ms) / 1000 for user, ms in seconds.items()}
 
     def _settle(self, user: str) -> bool:
-        """Drop the entries of the user's files that a job or model now refers to, or that were
-        removed. Return False if no entry was dropped, or if this process has checked the user
-        within `_SETTLED_S`."""
+        """Drop the entries of the user's files to which a job or model now refers, and of removed
+        files. Return whether an entry was dropped. Return False without reading from Redis if this
+        process checked the user less than `_SETTLED_S` seconds ago."""
         now = time.monotonic()
         if now < self._settled.get(user, 0.0):
             return False

@@ -21,10 +21,12 @@ class TokenRole(enum.StrEnum):
 
 def load_token(settings: Settings, role: TokenRole, *, create: bool = False) -> str | None:
     """Return the token of a role (user or device): the token in the settings, else the content of
-    the token file that the settings name, else the content of `<home>/<role>.token`. With `create`,
-    the last file is created if it is missing (mode 0600).
+    the token file that the settings name, else the content of `<home>/<role>.token`. If `create` is
+    true, the last file is created if it is missing (mode 0600). Return None if the installation has
+    no token.
 
-    Raises StorageError if the token file cannot be read or the directory cannot be written.
+    Raises StorageError if a token file that the settings name is missing, if a token file cannot be
+    read, or if the directory cannot be written.
     """
     token, named = _of(settings, role)
     if token:
@@ -86,7 +88,8 @@ def token_file(settings: Settings, role: TokenRole) -> Path:
 
 
 def _of(settings: Settings, role: TokenRole) -> tuple[str | None, Path | None]:
-    """Return the token of a role, and the path of its token file, as the settings name them."""
+    """Return the token that the settings contain for a role, and the path of the token file that
+    they name; None for a missing value."""
     return {
         TokenRole.USER: (settings.token, settings.token_file),
         TokenRole.DEVICE: (settings.device_token, settings.device_token_file),

@@ -91,17 +91,21 @@ def back_up(farm: Farm, target: Path) -> Summary:
         raise
 
 
-def _written(farm: Farm, place: _Place, beside: Path) -> tuple[dict[str, Any], Summary]:
-    """Write everything except the manifest to `place`, the folder or archive of the backup; return
-    the manifest and the totals."""
+def _written(farm: Farm, place: _Place, temporary: Path) -> tuple[dict[str, Any], Summary]:
+    """Write everything except the manifest to `place`, the folder or archive of the backup. Return
+    the manifest and the totals. The snapshot of Redis is first written to a temporary file in the
+    folder `temporary`."""
     files: dict[str, tuple[int, str]] = {}
-    with farm.blobs.keeping(), tempfile.NamedTemporaryFile(dir=beside, prefix=".farrier-") as taken:
-        farm.client.snapshot(taken)
-        taken.flush()
-        taken.seek(0)
-        digest = digest_of_file(taken)
-        files[SNAPSHOT] = taken.tell(), digest
-        place.add_file(SNAPSHOT, Path(taken.name))
+    with (
+        farm.blobs.keeping(),
+        tempfile.NamedTemporaryFile(dir=temporary, prefix=".farrier-") as snapshot,
+    ):
+        farm.client.snapshot(snapshot)
+        snapshot.flush()
+        snapshot.seek(0)
+        digest = digest_of_file(snapshot)
+        files[SNAPSHOT] = snapshot.tell(), digest
+        place.add_file(SNAPSHOT, Path(snapshot.name))
         for name in KEPT:
             with contextlib.suppress(FileNotFoundError):
                 data = (farm.settings.home / name).read_bytes()

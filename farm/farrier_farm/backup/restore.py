@@ -103,7 +103,8 @@ class _Restored:
     manifest: dict[str, Any] | None = None
 
     def take(self, name: str, file: IO[bytes]) -> None:
-        """Restore a file of the backup. Raises UsageError for a file that no backup contains."""
+        """Restore the file `name` of the backup, whose content is read from `file`. Raises
+        UsageError for a name that backups do not contain."""
         if name == MANIFEST:
             self.manifest = _parsed(file.read(_MOST_MANIFEST))
             return
@@ -154,8 +155,8 @@ class _Restored:
 
 
 def _place_of(name: str) -> str:
-    """Return the path within a home for a file with this name in a backup. Raises UsageError for a
-    file that no backup contains."""
+    """Return the path, relative to a home, to which the file `name` of a backup is restored. Raises
+    UsageError for a name that backups do not contain."""
     if name == SNAPSHOT:
         return f"{_LOG}/{_BASE}"
     if blob := _BLOB.fullmatch(name):

@@ -44,8 +44,8 @@ class Secrets:
         return OwnSecret(device, generation, secret)
 
     def proven(self, caller: Enrolled) -> OwnSecret | None:
-        """Return the secret of the device that `caller` claims to be, or None if the proof in
-        `caller` is wrong."""
+        """Return the secret of the device that `caller` claims to be. Return None if `caller` does
+        not prove that it has this secret."""
         own = self.of(caller.device, caller.generation)
         return own if caller.proves(own.secret) else None
 
@@ -81,7 +81,9 @@ class Enrolling:
 
 
 def _refusal(word: str, device: str, *about: Any) -> Exception:
-    """Return the error for a device that cannot enrol, with a hint how to enrol."""
+    """Return the error for a device that cannot enrol. `word` is the reason that the Lua script
+    returned, such as `expired`; `about` are its further values. The hint states how the device can
+    enrol."""
     named = str(about[0]) if about else device
     shown = named or "NAME"
     anew = f"farrier devices add {device or 'NAME'} makes another"

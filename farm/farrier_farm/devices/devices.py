@@ -57,8 +57,8 @@ class LoadMinute:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DeviceCounts:
-    """The number of connected devices at a Unix time, and the numbers of these devices that have a
-    batch, are in quarantine, or are emulated."""
+    """The number of connected devices at a Unix time, and how many of them have a batch, are in
+    quarantine, or are emulated."""
 
     time: float
     connected: int
@@ -130,13 +130,13 @@ class Devices:
         return self._device(device_id, fields, about, self._now())
 
     def list(self) -> list[Device]:
-        """Return all devices that have ever connected, by id."""
+        """Return all devices that have ever connected, sorted by id."""
         ids = sorted(self._client.command("SMEMBERS", "farrier:device"))
         return [*self._snapshots(ids)]
 
     def page(self, *, limit: int, after: str = "") -> tuple[Sequence[Device], str]:
-        """Return the devices that follow the id `after`, by id, and the `after` of the next page,
-        "" on the last page."""
+        """Return at most `limit` devices whose ids follow `after`, sorted by id, and the `after` to
+        pass for the next page; "" on the last page."""
         self._adopt()
         first = f"({after}" if after else "-"
         ids = self._client.command("ZRANGE", _BY_NAME, first, "+", "BYLEX", "LIMIT", 0, limit + 1)
@@ -170,23 +170,23 @@ class Devices:
         return int(self._client.command("ZCOUNT", f"farrier:connected:{class_id}", *bounds))
 
     def is_there(self, class_id: str, device_id: str = "") -> bool:
-        """Return whether a device of the class is connected and may get batches; with `device_id`,
-        whether this holds for that device. The check is a single script, whose cost does not depend
-        on the number of devices."""
+        """Return whether any device of the class is connected and may get batches. With
+        `device_id`, return whether that device of the class is. The check is a single script, whose
+        cost does not depend on the number of devices."""
         return bool(self._call("is_there", device_id, class_id)[1] == "1")
 
     def with_engine(self, engine: str, class_id: str, device_id: str = "") -> Sequence[str]:
-        """Return some devices of a class that may get batches and have the given inference engine
-        installed, the device with the latest heartbeat first; with `device_id`, only that device,
-        if it qualifies. The query is a single script, whose cost does not depend on the number of
-        devices."""
+        """Return the ids of some devices of a class that may get batches and have the inference
+        engine `engine` installed, the device with the latest heartbeat first. With `device_id`,
+        return only that device, or no device if it does not qualify. The query is a single script,
+        whose cost does not depend on the number of devices."""
         names: Sequence[str] = self._call("with_engine", device_id, class_id, engine)[1]
         return names
 
     def measuring(self, class_id: str, *, trusted: bool = False) -> Sequence[str]:
-        """Return some devices of a class that may get batches, the device with the latest heartbeat
-        first; with `trusted`, only trusted devices. The query is a single script, whose cost does
-        not depend on the number of devices."""
+        """Return the ids of some devices of a class that may get batches, the device with the
+        latest heartbeat first. With `trusted`, return only trusted devices. The query is a single
+        script, whose cost does not depend on the number of devices."""
         return self.with_engine(_TRUSTED if trusted else "", class_id)
 
     def of_class(self, class_id: str, limit: int) -> Sequence[Device]:
@@ -195,7 +195,7 @@ class Devices:
         return self._snapshots(self.presence.devices(class_id, limit))
 
     def revoked(self, class_id: str) -> Sequence[Device]:
-        """Return the devices of a class that are revoked, by id."""
+        """Return the revoked devices of a class, sorted by id."""
         devices = self._snapshots(self._client.command("SMEMBERS", "farrier:devices:revoked"))
         return [device for device in devices if device.device_class == class_id]
 
@@ -214,7 +214,7 @@ class Devices:
         return [self._device(*entry, now) for entry in each if entry[1]]
 
     def classes(self) -> Sequence[DeviceClass]:
-        """Return all classes to which a device has ever belonged, by id."""
+        """Return all classes to which a device has ever belonged, sorted by id."""
         texts: dict[str, str] = self._client.command("HGETALL", _CLASSES)
         return [DeviceClass.from_text(class_id, text) for class_id, text in sorted(texts.items())]
 
@@ -315,7 +315,8 @@ class Devices:
 
 
 def _snapshot(device_id: str) -> list[tuple[str, str]]:
-    """Return the Redis commands that read a device."""
+    """Return the Redis commands that read the data of a device; their answers become one
+    `Device`."""
     return [
         ("HGETALL", f"farrier:device:{device_id}"),
         ("HGETALL", f"farrier:standing:{device_id}"),
@@ -328,8 +329,8 @@ def _load(text: str) -> list[LoadMinute]:
 
 
 def _busy(load: Sequence[LoadMinute], held: float | None, now: float) -> float:
-    """Return the fraction of the last minutes, including the present one, in which a device had a
-    batch; `held` is the time since which it has had its present batch, or None."""
+    """Return the fraction of the last minutes, including the present minute, for which a device had
+    a batch. `held` is the time at which it got its present batch, or None if it has no batch."""
     begin = (now // 60 - BUSY_MINUTES + 1) * 60
     busy = sum(minute.busy_s for minute in load if begin <= minute.time <= now)
     if held is not None:

@@ -44,7 +44,7 @@ class Invitation:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class About:
-    """The facts about a device that remain when its session ends."""
+    """The facts about a device that are stored independently of its sessions."""
 
     enrolled: float | None  # Unix seconds; None for a device with only the shared token.
     standing: str  # Paused, drained, revoked or "".
@@ -134,8 +134,8 @@ class Enrolments:
         self._known(device_id, answer)
 
     def about(self, device_id: str) -> About:
-        """Return the facts about a device that remain when its session ends; they are empty for an
-        unknown device."""
+        """Return the facts about a device that are stored independently of its sessions. All fields
+        are empty for an unknown device."""
         key = f"farrier:standing:{device_id}"
         words = self._client.command("HMGET", key, "enrolled", "standing", "tags")
         enrolled, standing, tags = words
@@ -143,14 +143,14 @@ class Enrolments:
         return About(at, standing or "", (tags or "").split())
 
     def standing(self, name: str) -> str | None:
-        """Return the standing of an enrolled device: paused, drained, revoked, or "" for none of
-        these. Return None for any other device."""
+        """Return the standing of an enrolled device: `paused`, `drained`, `revoked`, or "" for a
+        device in normal operation. Return None for a device that is not enrolled."""
         key = f"farrier:standing:{name}"
         generation, standing = self._client.command("HMGET", key, "generation", "standing")
         return None if generation is None else standing or ""
 
     def _set_standing(self, device_id: str, standing: str) -> str:
-        """Set the standing of a device, and return the id of the batch that the device measures."""
+        """Set the standing of a device. Return the id of the batch that the device is measuring."""
         answer = self._call("set_standing", device_id, standing)
         if answer[0] == "revoked":
             raise ConflictError(

@@ -31,8 +31,8 @@ class DeviceEvent:
 def history(
     client: Client, device_id: str, *, limit: int, after: str = "", newest_first: bool = True
 ) -> tuple[list[DeviceEvent], str]:
-    """Return the events of a device after the id `after`, and the `after` of the next page, "" on
-    the last page. Raises ServiceError if Redis is out of reach."""
+    """Return at most `limit` events of a device after the id `after`, and the `after` to pass for
+    the next page; "" on the last page. Raises ServiceError if Redis is out of reach."""
     verb = "XREVRANGE" if newest_first else "XRANGE"
     bounds = (
         [f"({after}" if after else "+", "-"]

@@ -56,7 +56,7 @@ class Presence:
         self._expiry_ms = int(settings.device_expiry_s * 1000)
 
     def classes(self) -> Mapping[str, ClassPresence]:
-        """Return the classes that have a connected device, by id."""
+        """Return the classes that have a connected device: a `ClassPresence` by class id."""
         keys = ["farrier:classes", "farrier:connected", _PRESENT]
         rows = self._classes(keys, [self._expiry_ms])
         return {

@@ -23,7 +23,8 @@ from farrier_farm.settings import Settings
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Standing:
-    """The batches that a device may get now."""
+    """The answer to a heartbeat: the queues from which a device may lease batches, and whether it
+    may lease a batch now."""
 
     queues: tuple[str, ...]  # The queues of its batches: that of its class, and its own.
     barred: bool  # It takes no work, because it drains, is in quarantine or unfit.
@@ -83,16 +84,16 @@ class Sessions:
         draining: bool | None = None,
         health: Mapping[str, Any] | None = None,
     ) -> Standing:
-        """Store the time of a heartbeat, and return the batches that the device may get. `draining`
-        and `health` stay unchanged if they are None."""
+        """Store the time of a heartbeat, and return the device's standing. `draining` and `health`
+        replace the stored values unless they are None."""
         said = ["" if draining is None else "01"[draining], json.dumps(health) if health else ""]
         _, its_class, barred, rest_ms = await self._call("heartbeat", device_id, session, *said)
         queues = (str(its_class), MeasurementTarget(str(its_class), device_id).queue)
         return Standing(queues, barred == "1", int(rest_ms) / 1000)
 
     async def hold(self, device_id: str, session: str, batch_id: str) -> bool:
-        """Store that the device measures this batch. Return False, without a change, if the device
-        may not take batches now."""
+        """Store that the device measures this batch, and return True. If the device may not take
+        batches now, change nothing and return False."""
         word, *_ = await self._call("hold", device_id, session, batch_id)
         return bool(word == "ok")
 
@@ -108,33 +109,39 @@ class Sessions:
         invented: bool = False,
         perhaps_of_library: bool = False,
     ) -> None:
-        """Count a finished attempt at a batch, once; `reason` describes the fault, if any. An
+        """Count a finished attempt at a batch for the statistics of its device. A repeated call for
+        the same attempt counts only once.
+
+        If the attempt failed because of the device (`fault`), `reason` describes the failure. An
         `invented` result, which no measurement can yield, puts a device that is not trusted in
-        quarantine. A fault that may be caused by the measured library as well as the device
-        (`perhaps_of_library`) counts towards quarantine only once per job."""
+        quarantine. If the fault may also be caused by the measured library (`perhaps_of_library`),
+        further such faults in the same job do not count towards quarantine.
+        """
         words = (str(fence), "01"[fault], reason, "01"[invented], "01"[perhaps_of_library])
         await self._call("settle", device_id, session, batch_id, *words)
 
     async def let_go(self, device_id: str, batch_ids: Iterable[str]) -> None:
-        """Store that the device no longer measures these batches, without counting an attempt."""
+        """Store that the device no longer measures these batches. No attempt and no fault is
+        counted."""
         await self._call("let_go", device_id, *batch_ids)
 
     async def decline(self, device_id: str, session: str, batch_id: str, reason: str) -> None:
-        """Store that the device's agent cannot measure a batch, and for which reason: the device no
+        """Store that the device's agent cannot measure a batch, with the `reason`. The device no
         longer holds the batch, and is unfit until another agent registers."""
         await self._call("decline", device_id, session, batch_id, reason)
 
     async def acquit(self, device_id: str, batch_id: str) -> None:
-        """Remove the fault that a batch counted for a device, once."""
+        """Remove the fault that this batch has counted against a device. A repeated call changes
+        nothing."""
         await self._call("acquit", device_id, batch_id)
 
     async def may_read(self, device_id: str, session: str, sha256: str) -> bool:
-        """Store the time of a sign of life, and return whether the batch that the device measures
-        refers to this blob."""
+        """Store that the device is alive now. Return whether the batch that the device measures
+        refers to the blob `sha256`."""
         return bool((await self._call("may_read", device_id, session, sha256))[1] == "1")
 
     async def look(self) -> None:
-        """Mark devices whose last sign of life is too old as disconnected."""
+        """Mark each device whose last heartbeat or call is too old as disconnected."""
         await self._call("look", "")
 
     async def _call(self, operation: str, device_id: str, *args: str) -> list[Any]:

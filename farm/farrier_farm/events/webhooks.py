@@ -227,9 +227,10 @@ class Webhooks:
         return event
 
     def make(self, event: str, deliveries: Iterable[tuple[Webhook, str]]) -> int:
-        """Create deliveries for the farm event with the id `event`, unless they were created
-        before; with "" for `event`, create deliveries without an event. Return the number of
-        deliveries for which the queue had no room."""
+        """Create a delivery for each pair of webhook and JSON body in `deliveries`. `event` is the
+        id of the farm event that causes them: if its deliveries exist already, nothing changes.
+        With "" for `event`, the deliveries do not belong to an event, as for a ping. Return the
+        number of deliveries that were dropped because the queue was full."""
         share = max(1, self._most // SHARES)
         words: list[str | int] = [event, _ms(), self._most, share, MOST_WAITING]
         for hook, body in deliveries:
@@ -244,9 +245,12 @@ class Webhooks:
         under_way: Mapping[str, int] = MappingProxyType({}),
         busy_s: float = 0.0,
     ) -> Sequence[Delivery]:
-        """Return at most `most` deliveries that are due, to be sent by this process now. At most
-        `of_user` of a user's deliveries are in progress at a time, including those in `under_way`;
-        the user's other deliveries are due again in `busy_s` seconds."""
+        """Take at most `most` due deliveries, which this process has to send now, and return them.
+
+        A user has at most `of_user` deliveries in progress at a time. `under_way` is the number of
+        deliveries that this process is already sending, by user. Due deliveries beyond the limit
+        become due again in `busy_s` seconds.
+        """
         now = _ms()
         words: list[str | int] = [now, now + int(TAKEN_S * 1000), now + int(busy_s * 1000), most]
         words += [of_user, *(word for pair in under_way.items() for word in pair)]
@@ -259,8 +263,8 @@ class Webhooks:
         ]
 
     def settle(self, delivery: Delivery, error: str, again_s: float | None) -> None:
-        """Store the result of an attempt to send a delivery: its `error`, or "" for a success. The
-        next attempt is in `again_s` seconds; None removes the delivery."""
+        """Store the result of an attempt to send a delivery. `error` is "" for a success. The next
+        attempt follows in `again_s` seconds; if `again_s` is None, the delivery is removed."""
         due = "" if again_s is None else _ms() + int(again_s * 1000)
         self._settle([_DUE], [delivery.id, delivery.hook, error[:300], due])
 

@@ -35,7 +35,7 @@ _LOOKED_AT = 100  # The most devices of a class that are searched for the reason
 @dataclasses.dataclass(frozen=True, slots=True)
 class Admitted:
     """The resolved target of a job. `target` is the JSON description of the machine for which code
-    is generated."""
+    is generated; `place` are the devices that measure."""
 
     target: str
     place: MeasurementTarget
@@ -48,9 +48,13 @@ class Admission:
         self._devices = devices
 
     def admit(self, target: str, *, measured: bool) -> Admitted:
-        """Resolve a target. Raises UsageError for an unknown target, NotFoundError for an unknown
-        class or device. If the job is `measured`, raises DeviceAwayError for an instruction set
-        that no connected device has; the error names the connected classes."""
+        """Return the resolved target of a job, from its `target` in any form of the table above.
+        `measured` states whether the job needs a device.
+
+        Raises UsageError for an unknown target, NotFoundError for an unknown class or device.
+        Raises DeviceAwayError if `target` is an instruction set or a GPU, `measured` is true, and
+        no connected device runs code for it; the error names the connected classes.
+        """
         kind, _, name = target.partition(":")
         if kind == "class":
             return _admitted(self._class(name))
@@ -110,10 +114,13 @@ class Admission:
     def place_with(
         self, place: MeasurementTarget, engine: str, preferred: str = ""
     ) -> MeasurementTarget:
-        """Return a device of `place` (a device class or a single device) that has the inference
-        engine `engine` installed, for a comparison with Farrier: `preferred`, if it has the engine.
-        Raises NoDeviceError, which states what to install. The query is a single script, whose cost
-        does not depend on the number of devices."""
+        """Return a single device of `place` (a device class or a single device) on which the
+        inference engine `engine` is installed, to compare the engine with Farrier. The device
+        `preferred` is returned if it has the engine.
+
+        Raises NoDeviceError if no device has the engine; its hint states what to install. The query
+        is a single script, whose cost does not depend on the number of devices.
+        """
         devices = self._devices.with_engine(engine, place.device_class, place.device)
         if not devices:
             called = _called(place)
@@ -144,8 +151,8 @@ class Admission:
         return device_class
 
     def _place_of(self, machine: KnownMachine) -> MeasurementTarget:
-        """Return the device class of the machine; if only emulated devices of the machine are
-        connected, the class of emulated devices."""
+        """Return the device class of a machine. If only emulators of the machine are connected,
+        return the class of the emulators instead."""
         real = DeviceClass.of(machine.description)
         emulated = DeviceClass.of(dataclasses.replace(machine.description, emulated=True))
         is_there = [
@@ -165,10 +172,13 @@ class Admission:
         )
 
     def _generic(self, name: str, machine: KnownMachine, host: KnownMachine | None) -> Admitted:
-        """Return a class of devices that run code for an instruction set, or for a GPU and the
-        `host` that drives the GPU (any host if None). Of several such classes, return the one with
-        the most devices that may get batches; classes of emulated devices come after others, and
-        classes without such devices last."""
+        """Return a resolved target for an instruction set, or for a GPU and the `host` that drives
+        the GPU (any host if None): a connected device class that runs this code.
+
+        If several classes qualify, the one with the most devices that may get batches is returned.
+        Classes of emulators rank after classes of real devices, and classes without an available
+        device rank last. Raises DeviceAwayError if no class qualifies.
+        """
         needed = set(machine.description.features)
         there = self._connected()
 
@@ -191,8 +201,8 @@ class Admission:
         raise self._away(f"no device that runs code for {name} is connected")
 
     def _connected(self) -> Mapping[str, ClassPresence]:
-        """Return the number of connected devices of each class. Devices that an older broker
-        registered without a class are not included."""
+        """Return the presence of each class that has a connected device, by class id. Devices
+        without a class, which an older broker registered, are not included."""
         return self._devices.presence.classes()
 
     def _away(self, message: str) -> DeviceAwayError:
@@ -200,13 +210,13 @@ class Admission:
 
 
 def _has_a_host(machine: KnownMachine) -> bool:
-    """Return whether a machine is an accelerator that a host drives, such as a GPU."""
+    """Return whether a machine is an accelerator, such as a GPU, that another machine drives."""
     target = backend_for(machine.description.arch).target(machine.description)
     return len(target.backend.parts(target)) > 1
 
 
 def _is_driven_by(device: MachineDescription, host: KnownMachine) -> bool:
-    """Return whether the machine that drives `device` runs code for `host`."""
+    """Return whether the machine that drives `device` can run code that was compiled for `host`."""
     if not device.host:
         return False
     have, wanted = parse_machine(device.host).description, host.description
@@ -219,8 +229,8 @@ def _admitted(device_class: DeviceClass, device: str = "") -> Admitted:
 
 
 def _no_work(place: MeasurementTarget, devices: Sequence[Device]) -> DeviceAwayError:
-    """Return an error that states why none of these devices may get batches, with a hint how to
-    change this."""
+    """Return the error for `devices` none of which may get batches. The message states the reasons,
+    and the hint the way to change this."""
     reasons = [_why_no_work(device) for device in devices[:_LISTED]]
     more = " and others" if len(devices) > _LISTED else ""
     causes = "; ".join(why for why, _ in reasons)
@@ -231,7 +241,8 @@ def _no_work(place: MeasurementTarget, devices: Sequence[Device]) -> DeviceAwayE
 
 
 def _why_no_work(device: Device) -> tuple[str, str]:
-    """Return the reason for which a device may not get batches, and a hint how to change this."""
+    """Return the reason why a device may not get batches, and a hint that states how to change
+    this."""
     name = device.id
     resume = f"`farrier devices resume {name}`"
     match device.state:
@@ -260,7 +271,8 @@ def _called(place: MeasurementTarget) -> str:
 
 
 def _hint(there: Mapping[str, ClassPresence]) -> str:
-    """Return a hint that lists the targets that the user could name instead."""
+    """Return a hint that lists the connected device classes in `there`, any of which can be named
+    as target."""
     if not there:
         return "start `farrier device` on a machine of that kind"
     counts = {class_id: there[class_id].connected for class_id in sorted(there)[:_LISTED]}

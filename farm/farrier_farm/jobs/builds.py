@@ -102,14 +102,15 @@ class Builds:
         return {name: int(at_once) for name, _, at_once in pairs}
 
     def submit(self, message: str, job: Lease, owner: str = "") -> str:
-        """Queue a build for an attempt at a job, and return the build's id. The build counts as the
-        job owner's in the fair order of builds."""
+        """Queue a build for an attempt at a job, and return the build's id. For the fair order
+        among users, the build counts as one of `owner`."""
         fields = {"message": message, "job": job.item, "job_fence": str(job.fence)}
         return self.leases.put(new_id(), queue_name(), fields, group=job.item, share=owner)
 
     def wait(self, build_id: str, is_over: Callable[[], bool]) -> BuildResult:
-        """Wait for a build, remove it, and return its result. The result is empty if `is_over`
-        becomes true before the build ends."""
+        """Wait until a build ends, remove the build, and return its result. The result is empty if
+        no builder takes the build in time, or if `is_over`, which is polled meanwhile, returns
+        true."""
         newest, state = "", State.QUEUED
         waited_s, looked = 0.0, time.monotonic()
         while not is_over():
@@ -180,7 +181,7 @@ class Builds:
         return [build for build in builds if build.lease.item in gone]
 
     def _taken_out(self, build_id: str) -> BuildResult:
-        """Return the result of a build, empty if there is none, and remove the build."""
+        """Remove a build and return its result. The result is empty if the build has none."""
         try:
             answer, reason = self.leases.read(build_id, "answer", "last_crash")
         except NotFoundError:

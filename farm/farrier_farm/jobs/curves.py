@@ -128,9 +128,12 @@ class Curves:
 
 
 def thinned(points: Sequence[Point], most: int) -> Sequence[Point]:
-    """Return at most `most` of the points (`most` must be at least 3). The first, the last and the
-    lowest point are always included, and further points in the order of the size of their steps. As
-    in `curves.lua`, each pass removes at most two of three neighbouring points."""
+    """Return at most `most` of the points, which must be at least 3. The first, the last and the
+    lowest point are always kept; of the others, the points whose removal changes the curve most.
+
+    The algorithm is the same as in `curves.lua`: each pass removes at most one of each pair of
+    neighbouring points.
+    """
     if most < 3:
         raise ValueError(f"a curve of {most} points shows nothing")
     kept = list(points)
@@ -147,7 +150,8 @@ def thinned(points: Sequence[Point], most: int) -> Sequence[Point]:
 
 
 def _step(points: Sequence[Point], n: int) -> float:
-    """Return the area between the curve and the curve without point `n`."""
+    """Return the area between the curve and the same curve without point `n`: the error that the
+    removal of the point would cause."""
     before, here, after = points[n - 1 : n + 2]
     return abs(here.time - before.time) * (after.trial - here.trial)
 
@@ -158,8 +162,8 @@ def _read(texts: Iterable[str]) -> list[Point]:
 
 
 def _of_task(task: str, schedule: Mapping[str, Any], points: Sequence[Point]) -> TaskCurve:
-    """Return the curve of a task. If no schedule of the task was reported yet, its name is the
-    task's key."""
+    """Return the curve of a task. The task's name comes from its `schedule`; before a schedule was
+    reported, the name is the key `task`."""
     return TaskCurve(
         task=task,
         name=str(schedule.get("name", task)),

@@ -58,12 +58,15 @@ class TimeUsed:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Job(JobStatus):
-    """A snapshot of a job. `model` is the id of a model (`models.Manifest.id`). `artifact` is the
-    SHA-256 of the artifact's blob; if the artifact has several versions, of the version in use.
-    `options` are the fields of `CompileOptions`, perhaps of a newer version. `error` is a problem:
-    `{"code", "message", "hint"}`. `place` is the devices that measure the job; it is None for a job
-    that was queued by a version without device classes. For a job that lists kernels, `of` is the
-    id of the compilation job, and `compiled` the artifact of that job."""
+    """A snapshot of a job.
+
+    `model` is the id of a model (`models.Manifest.id`). `artifact` is the SHA-256 of the artifact's
+    blob; if the artifact has several versions, of the version in use. `options` are the fields of
+    `CompileOptions`, perhaps of a newer version. `error` is a JSON problem: `{"code", "message",
+    "hint"}`. `place` are the devices that measure for the job, or None if the job was queued by a
+    version without device classes. For a listing of kernels, `of` is the id of the compilation job,
+    and `compiled` is the artifact of that job.
+    """
 
     kind: JobKind
     state: State
@@ -139,12 +142,12 @@ class Jobs:
         from that job's. Raises QueueFullError if the owner, or all users together, have too many
         queued jobs.
 
-        `against` is the other inference engines with which the verified model is compared. A job
-        with `now` has an artifact as soon as the untuned model is verified, and better versions
-        later; UsageError if the options request no tuning. The tuning records of a `private` job
-        are visible only to private jobs of the same owner, and train no cost model. An owner's jobs
-        are leased in the order of `priority`. A job with a `lent` model, which its owner may use
-        only through other users, is not a claim to the model (`owners.py`).
+        `against` names other inference engines; the verified model is compared with each of them.
+        With `now`, the untuned model becomes an artifact as soon as it is verified, and better
+        versions follow; raises UsageError if the options request no tuning. The tuning records of a
+        `private` job are visible only to private jobs of the same owner, and train no cost model.
+        `priority` orders the jobs of one owner. `lent` marks a model that its owner may use only
+        through other users: such a job is not a claim to the model (`owners.py`).
 
         `admitted` is the resolved target; if None, the target is resolved here, with the errors of
         `Admission.admit`. With `wait_for_device`, a job that needs a device is queued even if none
@@ -241,7 +244,8 @@ class Jobs:
         return listing, is_new
 
     def prepared(self, kind: JobKind, of: str) -> Job | None:
-        """Return the inspection of a model, or the listing of a compilation job, or None."""
+        """Return the inspection of the model `of` or, depending on `kind`, the listing of the
+        compilation job `of`. Return None if there is none."""
         job_id = self._leases[kind].find(_once_of(of), "")
         try:
             return None if job_id is None else self.get(job_id)
@@ -251,9 +255,9 @@ class Jobs:
     def _prepare(
         self, kind: JobKind, of: str, fields: dict[str, str], owner: str
     ) -> tuple[Job, bool]:
-        """Return the inspection of the model `of`, or the listing of the job `of`, and whether the
-        returned job is new. A new job is queued if there is none, if the existing job failed, or if
-        the existing listing belongs to another version of the artifact."""
+        """Return the inspection of the model `of` or the listing of the job `of`, and whether it is
+        new. A new job with these `fields` is queued if there is none, if the existing job failed or
+        was cancelled, or if the existing listing belongs to another version of the artifact."""
         before = self.prepared(kind, of)
         if before is not None:
             is_wanted = not before.state.final or before.state is State.SUCCEEDED
@@ -270,8 +274,8 @@ class Jobs:
         return _job(job_id, self.leases_of(job_id).fields(job_id))
 
     def expired(self, ended_before: float, most_bytes: int, limit: int) -> list[str]:
-        """Return the jobs of each kind that the retention limits no longer keep, as
-        `Leases.expired` does."""
+        """Return the ids of the jobs, of all kinds, that the retention limits no longer keep. The
+        limits apply to each kind separately, as in `Leases.expired`."""
         kinds = self._leases.values()
         return [item for each in kinds for item in each.expired(ended_before, most_bytes, limit)]
 
@@ -427,7 +431,7 @@ class Jobs:
         return self._admission.admit(job.target, measured=options.needs_device)
 
     def _is_served(self, queue: str) -> bool:
-        """Return whether a device that can measure the jobs of this queue is connected."""
+        """Return whether a device is connected that can measure the jobs of this queue."""
         try:
             if queue.startswith(_WAITING_BEFORE):
                 target = queue.removeprefix(_WAITING_BEFORE)
@@ -478,8 +482,9 @@ def _known_versions(count: int) -> str:
 
 
 def _once_of(of: str) -> str:
-    """Return the idempotency key of an inspection or listing. It contains the version of Farrier,
-    because a newer version may extract more from the same model."""
+    """Return the idempotency key for the inspection of the model `of` or the listing of the job
+    `of`. The key contains the version of Farrier, because a newer version may extract more from the
+    same model."""
     return f"{of}{SCOPE}{farrier.__version__}"
 
 
@@ -488,7 +493,8 @@ def _inspected(model: str, owner: str) -> str:
 
 
 def _fields(admitted: Admitted, options: CompileOptions) -> dict[str, str]:
-    """Return the stored fields for a job's target: the requested target, and the resolved one."""
+    """Return the fields in which a job stores its target: as requested (`options.target`), and as
+    resolved (`admitted`)."""
     settled = dataclasses.replace(options, target=admitted.target)
     return {
         "target": options.target,
@@ -533,7 +539,7 @@ def _digest(
 
 
 def _news(event: progress.Event) -> dict[str, Any]:
-    """Return the changed fields of a job's progress after an event."""
+    """Return the fields of a job's progress that `event` changes, with their new values."""
     match event:
         case progress.StageStarted(stage=stage):
             return {"stage": stage}

@@ -123,8 +123,9 @@ def search(leases: Leases, query: JobQuery, limit: int, after: str = "") -> Foun
 
 
 def _by_creation(leases: Leases, query: JobQuery, limit: int, after: str) -> Found:
-    """Search in the order of the index. A page ends when a limited number of jobs was examined, and
-    the next page continues there."""
+    """Return a page of the matching jobs in the order of creation. If the query needs fields of
+    jobs, at most `LOOKED_AT` jobs are examined; the next page continues after the last examined
+    job."""
     most = limit if query.is_indexed else LOOKED_AT
     ids = _members(leases, query, after=after, limit=most + 1, newest_first=query.descending)
     window, more = ids[:most], len(ids) > most
@@ -140,8 +141,8 @@ def _by_creation(leases: Leases, query: JobQuery, limit: int, after: str) -> Fou
 def _members(
     leases: Leases, query: JobQuery, *, limit: int, after: str = "", newest_first: bool = True
 ) -> list[str]:
-    """Return the ids of the jobs of all owners that the query selects, by time of creation, as
-    `Leases.members` does for a single owner."""
+    """Return the ids of at most `limit` jobs of all owners that the query selects, sorted by time
+    of creation and following the id `after`. `Leases.members` does the same for one owner."""
     ids: list[str] = []
     for share in query.shares:
         ids += leases.members(

@@ -142,8 +142,8 @@ class Trials:
         self._note(keys, words)
 
     def tasks(self, job_id: str, first: int, limit: int) -> tuple[list[JobTask], int | None]:
-        """Return a page of the tasks that starts with task number `first`, and the number of the
-        first task of the next page."""
+        """Return at most `limit` tasks, starting with task number `first`, and the number of the
+        first task of the next page; None on the last page."""
         last = first + limit
         rows = self._client.command("LRANGE", f"{_PREFIX}rows:{job_id}", first, last)
         page = rows[:limit]
@@ -192,7 +192,9 @@ class Trials:
         return page, entries[count - 1][0] if len(entries) > count else ""
 
     def _fastest(self, job_id: str, after: str, count: int, task: str) -> Sequence[Any]:
-        """Return the stream entries of trials, in the order of their times."""
+        """Return the stream entries of at most `count` trials of `task` (of all tasks for ""),
+        sorted by time and following the trial `after`. Raises UsageError if the trial `after` was
+        dropped."""
         stream, first = f"{_PREFIX}trials:{job_id}", f"[{task} "
         if after:
             last_entries = self._client.command("XRANGE", stream, after, after)
@@ -228,8 +230,8 @@ def _candidate(record: TuningRecord) -> str:
 
 
 def _task(schedule: Mapping[str, Any], numbers: Mapping[str, str | None]) -> JobTask:
-    """Return the task with this schedule; `numbers` are the task's values in the hash, in the order
-    of `_OF_A_TASK`."""
+    """Return the task with this schedule. `numbers` are the values that the hash `found` stores for
+    the task, by name."""
 
     def seconds(name: str) -> float | None:
         ns = numbers[name]

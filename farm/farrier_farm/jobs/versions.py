@@ -44,8 +44,8 @@ def next_version(
 def fields_with(
     before: Sequence[JobVersion], new: JobVersion, report: Mapping[str, Any]
 ) -> dict[str, str]:
-    """Return the changed fields of a job that gets the version `new`, including the size of all
-    versions together."""
+    """Return the fields of a job that change when the version `new` with its `report` is added to
+    the versions `before`. One of them is the total size of all versions."""
     bytes_of = {version.artifact: version.bytes for version in (*before, new)}
     details = {
         "bytes": new.bytes,

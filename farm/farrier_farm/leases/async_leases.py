@@ -66,18 +66,20 @@ class AsyncLeases:
         return [text or "" for text in values]
 
     async def sweep(self) -> list[str]:
-        """Revoke expired leases; return the queues that have an item without a lease."""
+        """Revoke expired leases. Return the names of the queues that contain an item which is not
+        leased."""
         _, *queues = await self._call("sweep")
         return list(map(str, queues))
 
     async def newest(self) -> str:
-        """Return the id in the stream of queued items from which `news` should continue."""
+        """Return the id of the newest entry in the stream of queued items, with which a call of
+        `news` can start."""
         entries = await self._client.command("XREVRANGE", self._news, "+", "-", "COUNT", 1)
         return str(entries[0][0]) if entries else "0-0"
 
     async def news(self, after: str, wait_s: float) -> tuple[list[str], str]:
-        """Return the queue of each item that was queued after the id `after`, waiting up to
-        `wait_s` for the first, and the id for the next call."""
+        """Return the queue of each item that was queued after the stream id `after`, and the id to
+        pass to the next call. Wait up to `wait_s` for the first item."""
         block = max(1, int(wait_s * 1000))
         streams = await self._client.command(
             "XREAD", "COUNT", _NEWS_AT_ONCE, "BLOCK", block, "STREAMS", self._news, after

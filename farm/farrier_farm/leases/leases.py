@@ -76,8 +76,8 @@ class Lease:
 
 
 class Part(enum.StrEnum):
-    """A second store in which an event is kept. The list of an item's events keeps only the
-    newest."""
+    """The place, other than the item's stream of events, in which `Leases.write` also stores an
+    event. The stream keeps only the newest events."""
 
     EVENTS = ""  # nothing
     LOG = "log"
@@ -139,10 +139,14 @@ class Leases:
         digest: str = "",
         reason: str = "",
     ) -> str:
-        """Queue an item and return its id: `item`, or the id of the item that was queued before
-        under the idempotency key `once`. Raises ConflictError if the `digest` of that earlier item
-        differs, QueueFullError. If `reason` is set, the event of the change contains it: it states
-        why the item cannot be leased yet."""
+        """Queue an item and return its id. If an item was queued before under the idempotency key
+        `once`, queue nothing and return the id of that item.
+
+        `group` and `share` (such as the owner) name the lists in which `members` finds the item. If
+        `reason` is set, it states why the item cannot be leased yet, and the event of the change
+        contains it. Raises QueueFullError, and ConflictError if the earlier item has another
+        `digest`.
+        """
         words = [item, queue, group, share, once, digest, reason]
         word, *answer = self._call("put", *words, *flat(fields))
         if word == "full":
@@ -201,9 +205,9 @@ class Leases:
         fields: Mapping[str, str],
         part: Part = Part.EVENTS,
     ) -> None:
-        """Append a JSON event to the item's events, and to the store `part`, and set fields of the
-        item. `number` counts the events of the attempt from 1; a repeated number is ignored. Raises
-        StaleLeaseError."""
+        """Append a JSON event to the item's stream of events and to the store `part`, and set
+        `fields` of the item. `number` is the number of the event within the attempt, from 1; if an
+        event with this number was stored already, nothing changes. Raises StaleLeaseError."""
         words = self._call("write", lease.item, lease.fence, number, event, part, *flat(fields))
         if words[0] == "stale":
             self._stale(lease)
@@ -231,9 +235,10 @@ class Leases:
         return State(word)
 
     def set(self, item: str, fields: Mapping[str, str], event: str) -> None:
-        """Set fields that lease holders never set, in any state of the item, and add a JSON event
-        to the item's events and log; for an ended item, only to its log, if the log is still kept.
-        A repeated call changes nothing. Raises NotFoundError."""
+        """Set fields of an item in any state; lease holders must never set the same fields. Also
+        add a JSON event to the item's stream of events and log. If the item has ended, the event is
+        added only to the log, if the log still exists. A repeated call changes nothing. Raises
+        NotFoundError."""
         if self._call("set", item, event, *flat(fields))[0] == "unknown":
             raise self.unknown(item)
 
@@ -255,9 +260,9 @@ class Leases:
             raise self.unknown(item)
 
     def expired(self, ended_before: float, most_bytes: int, limit: int) -> list[str]:
-        """Return up to `limit` ended items that can be removed, the oldest first: items that ended
-        before `ended_before` (Unix seconds), and the oldest items by whose removal the total size
-        falls to `most_bytes` (0 for no limit)."""
+        """Return the ids of up to `limit` ended items to remove, the oldest first. These are the
+        items that ended before `ended_before` (Unix seconds), and then the oldest items until the
+        total size of the rest is at most `most_bytes` (0 for no limit)."""
         words = self._call("outlived", int(ended_before * 1000), most_bytes, limit)
         return [str(item) for item in words[1:]]
 
@@ -310,8 +315,8 @@ class Leases:
         return ids
 
     def key(self, item: str) -> str:
-        """Return the Redis key of an item. References to the blobs that the item names contain this
-        key."""
+        """Return the Redis key of an item. If the item refers to a blob, the blob's set of
+        references contains this key."""
         return f"{self._prefix}:item:{item}"
 
     def fields(self, item: str) -> dict[str, str]:
@@ -356,9 +361,9 @@ class Leases:
         limit: int,
         newest_first: bool = True,
     ) -> list[str]:
-        """Return the ids of a page of items in the order of creation, next to the id `after`: the
-        items in `state` and of `share` (an owner) as far as these are set, or, if neither is set,
-        the items of `group`."""
+        """Return the ids of at most `limit` items, sorted by time of creation, that follow the id
+        `after`. If `state` or `share` (such as an owner) is set, the items have that state and
+        share. If neither is set, they are the items of `group`."""
         if state is not None:
             key = f"{self._prefix}:state:{state}{share and f':{share}'}"
         else:
@@ -415,8 +420,9 @@ class Leases:
         raise stale(self._kind, lease, self.state(lease.item))
 
     def _read(self, streams: Mapping[str, str], limit: int, wait_s: float) -> list[Any]:
-        """Return the new entries of streams; `streams` has the last id that was read of each. The
-        form is `[[stream, [(id, fields), …]], …]`."""
+        """Return the new entries of several streams as `[[stream, [(id, fields), …]], …]`.
+        `streams` maps each stream to the id of its last entry that was read. Wait up to `wait_s`
+        for the first entry."""
         block: list[str | int] = ["BLOCK", max(1, int(wait_s * 1000))] if wait_s > 0 else []
         entries = self._client.command(
             "XREAD", "COUNT", limit, *block, "STREAMS", *streams, *streams.values()

@@ -49,8 +49,7 @@ from farrier_farm.storage.content import ContentStore
 
 
 class Report(enum.StrEnum):
-    """The outcome when a device reports the result of a batch: the result is stored, or dropped
-    because the device's lease was lost."""
+    """The answer to a device that reports the result of a batch."""
 
     ACCEPTED = "accepted"  # The result is recorded, now or by the same report before.
     STALE = "stale"  # The lease was lost, and the result is dropped.
@@ -144,7 +143,7 @@ class Batches:
                 raise UsageError(f"the result is not one of batch {batch_id}")
             result = _believed(result, floors)
             if result.fault is not None and result.blame is Blame.FARM:
-                result = await asyncio.to_thread(self._held_to_blobs, result, manifest)
+                result = await asyncio.to_thread(self._with_checked_blame, result, manifest)
             if result.fault is not None:
                 await self._fail(lease, session, doubted or device_id, result)
             else:
@@ -155,10 +154,11 @@ class Batches:
             return Report.STALE
         return Report.ACCEPTED
 
-    def _held_to_blobs(self, result: MeasureResult, manifest: str) -> MeasureResult:
-        """Return the result. If it blames the farm for a damaged or missing blob, but the farm has
-        all blobs of the batch, return the result with the blame on the device, so that a device
-        cannot end batches without a counted fault."""
+    def _with_checked_blame(self, result: MeasureResult, manifest: str) -> MeasureResult:
+        """Check a result that blames the farm for a damaged or missing blob of the batch
+        `manifest`. If the farm has all blobs of the batch, return the result with the device to
+        blame instead; otherwise return `result`. Without this check, a device could end batches
+        without a counted fault."""
         try:
             for sha256 in request_from_json(manifest).blobs():
                 self._blobs.verified(sha256)
@@ -176,8 +176,9 @@ class Batches:
         await self.leases.finish(lease, State.SUCCEEDED, {"result": text})
 
     async def _fail(self, lease: Lease, session: str, doubted: str, result: MeasureResult) -> None:
-        """Store the failure of a batch as a whole. `doubted` is the device that was the first to
-        report a fault of the library or of itself for this batch, if any."""
+        """Store the failure of a whole batch, according to the blame of `result`. `doubted` is the
+        device that first reported a fault of the library for this batch, or the present device if
+        there is none."""
         device_id, batch_id = lease.owner, lease.item
         reason = f"{result.fault}: {result.message} ({device_id})"
         if result.blame is Blame.FARM:
@@ -213,8 +214,8 @@ class Batches:
 
 
 def _believed(result: MeasureResult, floors: str) -> MeasureResult:
-    """Return the result; if no measurement can have yielded it, return a fault of the device
-    instead."""
+    """Return `result` if a measurement can have yielded it. Otherwise return a fault of the device;
+    `floors` is the JSON list of the lower bounds of the candidates' times."""
     if result.fault is not None:  # Only the broker may report "implausible".
         fault = result.fault
         return dataclasses.replace(

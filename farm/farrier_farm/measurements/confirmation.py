@@ -23,9 +23,9 @@ Measure = Callable[[MeasurementTarget], MeasureResult]
 
 
 class Confirmation:
-    """The verification of a model by the devices of a place (a device class, or a single
-    device). Raises ServiceError if Redis is out of reach, and the errors of measurements on
-    these devices."""
+    """The verification of a model by the devices of a place (a device class, or a single device).
+    Methods call `measure`, which measures the model at a place and returns the result. They raise
+    ServiceError if Redis is out of reach, and the errors of `measure`."""
 
     def __init__(
         self, devices: Devices, place: MeasurementTarget, listener: progress.Listener
@@ -35,8 +35,10 @@ class Confirmation:
         self._listener = listener
 
     def of(self, measure: Measure) -> MeasureResult:
-        """Return the result of a trusted device of the class if one is available, else the slower
-        of two results that agree. A job for a particular device is measured only on that device.
+        """Return a result of `measure` that can be trusted. If a trusted device of the class is
+        available, this is its result. Otherwise it is the slower of two results of different
+        devices that agree. If only one device is available, its result is returned with `untrusted`
+        set. A job for a single device is measured only on that device.
 
         If two devices disagree, and no third device confirms one of the results, return a fault,
         because the correct result is unknown.
@@ -72,8 +74,8 @@ class Confirmation:
         return None
 
     def _others(self, first: str, measure: Measure) -> Iterator[MeasureResult]:
-        """Yield the results of devices of the class other than `first`, starting with trusted
-        devices."""
+        """Yield the results of further devices of the class, trusted devices first; the device
+        `first` is skipped. A job for a single device has no further devices."""
         if self._place.device:
             return
         its_class = self._place.device_class
@@ -85,8 +87,8 @@ class Confirmation:
                 yield answer
 
     def _asked(self, device: str, measure: Measure) -> MeasureResult | None:
-        """Return the result of this device, or None if the device is disconnected or reports a
-        fault."""
+        """Measure on this device and return the result. Return None if the device is disconnected
+        or reports a fault."""
         with contextlib.suppress(DeviceAwayError):
             answer = measure(MeasurementTarget(self._place.device_class, device))
             if answer.fault is None:
@@ -97,8 +99,8 @@ class Confirmation:
         return self._devices.are_trusted([answer.device])[0]
 
     def _over(self, trusted: MeasureResult, others: list[MeasureResult]) -> MeasureResult:
-        """Return the result of a trusted device, and warn of the devices whose results disagree
-        with it."""
+        """Return the result `trusted` of a trusted device. For each result in `others` that
+        disagrees with it, warn of the other device."""
         for other in others:
             if _verdict(other) != _verdict(trusted):
                 self._listener(
@@ -111,8 +113,8 @@ class Confirmation:
 
 
 def _agreed(first: MeasureResult, second: MeasureResult) -> MeasureResult:
-    """Return the slower of two results that agree, because an invented time would probably be
-    short."""
+    """Return the slower of two results that agree, marked as confirmed by the device of the faster
+    one. The slower one is returned because an invented time would probably be short."""
     slower, faster = sorted((first, second), key=_time, reverse=True)
     return dataclasses.replace(slower, confirmed_by=faster.device)
 
@@ -132,6 +134,7 @@ def _time(result: MeasureResult) -> float:
 
 
 def _said(result: MeasureResult) -> str:
-    """Return `is ok`, or the first failure in the result, for a message about the model."""
+    """Return a phrase on the model for a message: `is ok`, or `is` and the status of the first
+    failure in the result."""
     failed = (outcome.status for outcome in result.results if outcome.status is not Status.OK)
     return f"is {next(failed, Status.OK)}"

@@ -71,8 +71,8 @@ class Measurements:
         return self.leases.put(new_id(), place.queue, fields, group=group, share=owner)
 
     def wait(self, batch_id: str, timeout_s: float) -> MeasureResult | None:
-        """Return the result of a batch, waiting for it; return None after `timeout_s`. Raises
-        CancelledError, NotFoundError."""
+        """Wait until a batch ends and return its result. Return None if it has not ended after
+        `timeout_s`. Raises CancelledError for a cancelled batch, NotFoundError."""
         deadline = time.monotonic() + timeout_s
         newest = ""
         while True:
@@ -105,8 +105,9 @@ class Measurements:
 
 
 def _lost(reason: str, blame: Blame) -> MeasureResult:
-    """Return the result of a batch for which all attempts failed; `reason` names the last fault.
-    `blame` may be the library if no second device has tried the batch."""
+    """Return the result of a batch for which all attempts failed. `reason` is the text of the last
+    fault, such as `crashed: …`. `blame` is the library if a single device has tried the batch and
+    reported a fault of the library."""
     word = reason.partition(":")[0]
     fault = DeviceFault(word) if word in list(DeviceFault) else DeviceFault.LOST
     return MeasureResult(fault=fault, blame=blame, message=reason)

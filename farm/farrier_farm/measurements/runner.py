@@ -126,8 +126,9 @@ class FarmRunner:
         blobs: BlobSource,
         cancelled: threading.Event | None,
     ) -> MeasureResult:
-        """Measure on a device that has the rival engine installed. If that device disconnects, the
-        result is a fault, and the job continues without the comparison."""
+        """Measure a batch with the inference engine `rival` on a device that has the engine
+        installed. If that device disconnects, return a fault, so that the job continues without the
+        comparison."""
         place = self._admission.place_with(self._place, rival.engine, self.device)
         try:
             return self._measured(request, place, blobs, cancelled)
@@ -173,7 +174,8 @@ class FarmRunner:
         """Do nothing: `measure` drops its batch when it returns."""
 
     def _bring(self, sha256: str, blobs: BlobSource) -> None:
-        """Store a blob for the devices. Raises BlobError if `blobs` does not contain it."""
+        """Store a blob, read from `blobs`, so that devices can download it. Raises BlobError if
+        `blobs` does not contain the blob."""
         try:
             path = blobs.path(sha256)
         except Exception as error:  # The source is the caller's, so any exception is possible.
@@ -207,8 +209,8 @@ class FarmRunner:
                 self._admission.require(place)
 
     def _warn(self, place: MeasurementTarget) -> None:
-        """Warn that no device is connected, and name alternative targets. Call this only once,
-        because it searches all devices."""
+        """Warn the listener that no device of `place` is connected, and name alternative targets.
+        Call this only once per wait, because it searches all devices."""
         try:
             self._admission.require(place)
         except DeviceAwayError as error:

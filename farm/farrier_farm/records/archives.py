@@ -134,6 +134,6 @@ class RecordArchives:
         return self._blobs.put("".join(f"{line}\n" for line in lines if line).encode())
 
     def _neighbour(self, end: str) -> str:
-        """Return the id of the last archive up to the id `end`; "0-0" if there is none."""
+        """Return the greatest archive id that is at most `end`; "0-0" if there is none."""
         entries = self._client.command("XREVRANGE", self._ids, end, "-", "COUNT", 1)
         return str(entries[0][0]) if entries else "0-0"

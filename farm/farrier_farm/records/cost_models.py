@@ -133,9 +133,10 @@ class CostModels:
     def decide(
         self, turn: int, records: int, outcome: Outcome, model: bytes | None = None
     ) -> int | None:
-        """Store the outcome of a training on `records` records, and publish the new version `model`
-        unless it is None. Return the number of the version, 0 for None; return None, without any
-        change, if another change was made since `turn`. Raises StorageError."""
+        """Store the outcome of a training on `records` records, and publish the trained `model` as
+        a new version unless it is None. Return the number of the new version, or 0 if `model` is
+        None. If the state has changed since the caller read `turn`, change nothing and return None.
+        Raises StorageError."""
         words: list[str | int] = [turn, records, json.dumps(outcome.to_dict()), self._kept]
         keys = [_STATE, _VERSIONS, _VERSION, REFERENCES]
         if model is None:

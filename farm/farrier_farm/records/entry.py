@@ -21,8 +21,8 @@ STORES = "farrier:record-stores"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RecordEntry:
-    """The JSON line of a tuning record, with the fields by which records are indexed and
-    counted."""
+    """The JSON line of a tuning record, and the fields of the record that the indexes and counts
+    use."""
 
     line: str
     task: str
@@ -79,12 +79,12 @@ class RecordEntry:
 
 
 def place(task: str, target: str) -> str:
-    """Return the name of the index of the records of a task on a target. The names of both may
-    contain any character, so they are joined as JSON."""
+    """Return the key of the index of a task's records on a target: the JSON text of `[task,
+    target]`, since both names may contain any character."""
     return json.dumps([task, target])
 
 
 def kind(device_class: str, rule: str) -> str:
-    """Return the name of a kind of records, a pair of device class and rule. Records are counted by
-    kind."""
+    """Return the key under which the records of a device class and scheduling rule are counted: the
+    JSON text of `[device_class, rule]`."""
     return json.dumps([device_class, rule])

@@ -174,9 +174,9 @@ class Records:
     def of_job(
         self, job: str, beside: Records | None = None, attempt: Lease | None = None
     ) -> TrialRecords:
-        """Return a `RecordStore` on the same records that also adds each record as a trial of `job`
-        by the `attempt`; with an empty `job`, no trials are added. Searches include the records of
-        `beside`."""
+        """Return a `RecordStore` that adds each record to this store and also, if `job` is set, as
+        a trial of that job; `attempt` is the lease of the job's attempt. Searches read this store
+        and the store `beside`."""
         return TrialRecords(self, job, beside, attempt)
 
     def lines(self, digests: Sequence[str]) -> list[str | None]:
@@ -288,8 +288,8 @@ class Records:
             pass
 
     def _rules(self, kinds: Sequence[tuple[str, str]]) -> list[RuleSummary]:
-        """Return a summary of the records of each pair of device class and rule, except pairs whose
-        last record was just removed."""
+        """Return a summary of the records of each pair of device class and rule in `kinds`. Pairs
+        whose last record was removed meanwhile are skipped."""
         words: list[Sequence[str | int]] = []
         for name in (kind(*pair) for pair in kinds):
             made_key = f"{self.store}made:{name}"
@@ -351,8 +351,8 @@ class Records:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TrialRecords:
-    """The records of a store and, for searches, of the store `beside`. A record that is added
-    becomes a trial of a job, too. Implements `RecordStore`."""
+    """A record store that adds each record to `records` and as a trial of the job `job`. Searches
+    read `records` and the store `beside`. Implements `RecordStore`."""
 
     records: Records
     job: str
@@ -364,8 +364,8 @@ class TrialRecords:
         self.records.add(record, self.job, self.attempt)
 
     def find(self, task: str, fingerprint: str) -> list[TuningRecord]:
-        """Return all records of a task on a target; the records of two stores are sorted by time of
-        creation."""
+        """Return all records of a task on a target. If there are two stores, the records of both
+        are merged by time of creation."""
         records = self.records.find(task, fingerprint)
         if self.beside is not None:
             records += self.beside.find(task, fingerprint)

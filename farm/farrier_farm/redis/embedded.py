@@ -150,16 +150,16 @@ def start(settings: Settings) -> Embedded:
         if lock is None:
             _wait_for(path, None, settings.home)
             return Embedded(settings.home, None, None)
-        return Embedded(settings.home, lock, _found_or_launched(settings.home, path))
+        return Embedded(settings.home, lock, _attach_or_launch(settings.home, path))
     except BaseException:
         if lock is not None:
             lock.close()
         raise
 
 
-def _found_or_launched(home: Path, path: Path) -> subprocess.Popen[bytes] | None:
-    """Start a server, wait until it answers, and return its process; return None if a server was
-    already running. Raises ServiceError."""
+def _attach_or_launch(home: Path, path: Path) -> subprocess.Popen[bytes] | None:
+    """Start the server of a home unless it is running, and wait until it answers. Return the
+    started process, or None if the server was already running. Raises ServiceError."""
     deadline = time.monotonic() + _START_S
     process = None
     while process is None and not _accepts(path) and time.monotonic() < deadline:

@@ -26,8 +26,8 @@ _PROBED_S = 1.0
 
 @dataclasses.dataclass(slots=True)
 class _Doubt:
-    """A role without a recent sign of life, and the time for which the machine has kept the role
-    from running."""
+    """A role without a recent sign of life. `kept_waiting_s` is the time since then for which the
+    role could not run because of the machine's load."""
 
     pid: int
     glimpse: Glimpse

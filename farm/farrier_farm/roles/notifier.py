@@ -92,7 +92,7 @@ class Notifier(Closing):
             hooks.make(entries[-1][0], ())
             return
         for event_id, fields in entries:
-            receivers = self._told(json.loads(fields["data"]), hooks_now)
+            receivers = self._recipients(json.loads(fields["data"]), hooks_now)
             body = {"time": int(event_id.partition("-")[0]) / 1000}
             each = [
                 (hook, json.dumps({"delivery": f"{event_id}-{hook.id}", **body, **event}))
@@ -101,10 +101,11 @@ class Notifier(Closing):
             if dropped := hooks.make(event_id, each):
                 _log.warning("%d deliveries to webhooks found no room in the queue", dropped)
 
-    def _told(
+    def _recipients(
         self, event: Mapping[str, Any], hooks: list[Webhook]
     ) -> Iterator[tuple[Webhook, dict[str, Any]]]:
-        """Yield the webhooks that receive an event, each with the JSON body of its request."""
+        """Yield each webhook in `hooks` that receives the event, with the JSON body of its
+        request."""
         if event["kind"] == "device":
             name = _OF_DEVICE.get(event["what"], f"device.{event['what']}")
             reason = str(event.get("reason") or "")[:_LONGEST]

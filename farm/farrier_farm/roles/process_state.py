@@ -28,9 +28,9 @@ class Glimpse:
     stolen_s: float  # The time taken from each processor of this machine since its start.
 
     def kept_waiting_s(self, before: Glimpse) -> float:
-        """Return the number of seconds since the earlier state `before` for which the process may
-        have been unable to run. The waiting times of its threads are added, because each thread may
-        hold the interpreter lock that the next one needs."""
+        """Return how long the process could not run since the earlier state `before`, in seconds,
+        at most the time between the two. The waiting times of all threads are added, because each
+        thread may hold the interpreter lock for which the next one waits."""
         past_s = self.at - before.at
         if self.is_held:
             return past_s

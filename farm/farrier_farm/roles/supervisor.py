@@ -140,8 +140,8 @@ class Role:
 
     def silent_s(self, since: float) -> float:
         """Return the seconds since the last sign of life of the role, or since `since` if that is
-        later. For a role that has not given a sign of life yet, the time counts from START_S after
-        the start of its process."""
+        later. Before the first sign of life, the seconds count from START_S after the start of the
+        process."""
         if self.pid is None or self.ended:
             return 0.0
         sign = self._last_sign()

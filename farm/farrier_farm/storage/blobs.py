@@ -46,8 +46,8 @@ class Upload:
 
 
 class _RunningDigests:
-    """The intermediate SHA-256 states of the newest uploads whose bytes were all appended by this
-    process."""
+    """The SHA-256 states of recent uploads whose bytes this process has appended from the start.
+    With them, the digest of a complete upload is known without reading the file again."""
 
     MOST = 1000
 
@@ -130,8 +130,9 @@ class BlobStore(ContentStore):
             self._remove_upload(upload_id)
 
     def append(self, upload_id: str, offset: int, chunk: bytes) -> Upload:
-        """Append a chunk to an upload durably. Raises ConflictError if `offset` differs from the
-        upload's present offset, UsageError if the chunk exceeds the announced size."""
+        """Append `chunk` to an upload durably, and return the upload with its new offset. Raises
+        ConflictError if `offset` differs from the upload's present offset, UsageError if the chunk
+        exceeds the announced size."""
         with self._locked(upload_id) as (upload, descriptor):
             if offset != upload.offset:
                 raise ConflictError(
@@ -154,10 +155,10 @@ class BlobStore(ContentStore):
             return dataclasses.replace(upload, offset=end)
 
     def finish(self, upload_id: str, claim: Callable[[str], None] = lambda _: None) -> str:
-        """Turn a complete upload into a blob and return its SHA-256. Raises ConflictError if bytes
-        are missing, or if the digest differs from the announced one, in which case the upload is
-        removed. `claim` is called with the digest to store the claim of the user; if it raises, the
-        upload is unchanged and may be finished again."""
+        """Turn a complete upload into a blob and return its SHA-256. `claim` is called with the
+        digest before that, to store the claim of the user; if it raises, the upload is unchanged
+        and may be finished again. Raises ConflictError if bytes are missing. Raises ConflictError
+        and removes the upload if the digest differs from the announced one."""
         with self._locked(upload_id) as (upload, _):
             if upload.offset != upload.size:
                 raise ConflictError(

@@ -80,8 +80,8 @@ class ContentStore(content_store.ContentStore):
         raise self._missing(sha256)
 
     def renew(self, sha256: str) -> bool:
-        """Return whether a blob is stored, and set its time to now, so that a sweep does not remove
-        it for as long as a new blob."""
+        """Set the time of a blob to now, so that a sweep keeps it as long as a new blob. Return
+        False if the blob is not stored."""
         with disk.storage_errors(f"cannot renew blob {sha256}"):
             return self.touch(sha256)
 
@@ -98,8 +98,9 @@ class ContentStore(content_store.ContentStore):
         return super().used() + sum(file.nbytes for file in self._aside())
 
     def remove(self, sha256: str, is_needed: Callable[[str], bool]) -> bool:
-        """Remove a blob, unless `is_needed` returns true for it. A process that marks a blob as
-        needed before it stores the blob cannot lose the blob to a concurrent removal."""
+        """Remove a blob, unless `is_needed` returns true for its digest. Return whether the blob
+        was removed. A process that marks a blob as needed before it stores the blob cannot lose the
+        blob to a concurrent removal."""
         return self.has(sha256) and self._removed(self._path(sha256), is_needed, math.inf)
 
     def discard(self, sha256: str, is_needed: Callable[[str], bool], older_than_s: float) -> None:
@@ -123,8 +124,8 @@ class ContentStore(content_store.ContentStore):
 
     @contextlib.contextmanager
     def keeping(self) -> Iterator[None]:
-        """Return a context in which no process removes a blob; a later sweep removes what would
-        have been removed."""
+        """Return a context in which no process removes a blob. Blobs that become unnecessary
+        meanwhile are removed by a later sweep."""
         with self._lock(fcntl.LOCK_EX):
             yield
 
@@ -138,7 +139,7 @@ class ContentStore(content_store.ContentStore):
                 yield file.name, file.path
 
     def _aside(self) -> Iterator[StoredFile]:
-        """Yield the blobs whose files were renamed because their removal has begun."""
+        """Yield the blobs whose removal has begun, that is, whose files were renamed."""
         for path in self.drafts.iterdir():
             aside = _ASIDE.fullmatch(path.name)
             if aside is not None:

@@ -135,8 +135,9 @@ class Models:
         raise unknown(model)
 
     def hold(self, model: str) -> Manifest:
-        """Protect a model and its blobs from removal for a while, until a job refers to the model;
-        return its manifest. Raises NotFoundError for a model that is not completely stored."""
+        """Protect a model and its blobs from removal for a while, so that a job that refers to the
+        model can be queued. Return the manifest. Raises NotFoundError if the model or one of its
+        blobs is not stored."""
         self._client.command("ZADD", _NAMED, "XX", _now_ms(), model)
         manifest = self.get(model)
         try:
@@ -158,8 +159,8 @@ class Models:
         self, is_needed: Callable[[str], bool], older_than_s: float, most: int
     ) -> None:
         """Remove manifests for which `is_needed` is false and that no request has named for
-        `older_than_s`; examine at most `most` manifests. A manifest that is needed is examined
-        again after the same time."""
+        `older_than_s` seconds. A call examines at most `most` manifests; a manifest that is needed
+        is examined again only after another `older_than_s`."""
         before = _now_ms() - int(older_than_s * 1000)
         old = ["-inf", f"({before}", "BYSCORE"]
         for model in self._client.command("ZRANGE", _NAMED, *old, "LIMIT", 0, most):

@@ -69,7 +69,7 @@ class References:
         self._let_go = client.script(_LET_GO)
 
     def are_there(self, sha256: str) -> bool:
-        """Return whether an object refers to a blob or model."""
+        """Return whether any object refers to the blob or model `sha256`."""
         return bool(self._find([f"{REFERENCES}{sha256}"], []))
 
     @contextlib.contextmanager

@@ -26,7 +26,7 @@ _SUFFIXES = {JobKind.COMPILE: ".farrier", JobKind.INSPECT: ".json", JobKind.LIST
 
 
 class ArtifactFile(FileResponse):
-    """A file response with a media type of its own in the OpenAPI document."""
+    """A file response that has its own media type in the OpenAPI document."""
 
     media_type = "application/vnd.farrier"
 

@@ -36,7 +36,7 @@ AfterEvent = Annotated[
 
 
 class EventStream(StreamingResponse):
-    """A streaming response with a media type of its own in the OpenAPI document."""
+    """A streaming response that has its own media type in the OpenAPI document."""
 
     media_type = "text/event-stream"
 
@@ -98,9 +98,9 @@ def _streamed(texts: AsyncIterator[str]) -> EventStream:
 
 
 def _first_look(farm: Farm, job_id: str, after: str) -> list[StoredEvent]:
-    """Return the job's stored events after the id `after`. Events expire some time after a job's
-    end, and a watcher may already have received the last event: then return the final state again,
-    so that every stream ends."""
+    """Return the job's stored events after the id `after`. If there are none and the job has ended,
+    return an event with the final state, so that every stream ends: the stored events may have
+    expired, or the watcher may have received all of them already."""
     events = farm.events.read(job_id, after)
     if not events:
         job = farm.jobs.get(job_id)

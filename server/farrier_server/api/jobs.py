@@ -364,9 +364,9 @@ def _check_priority(priority: Priority, viewer: Viewer, farm: Farm) -> None:
 
 
 def _admitted(farm: Farm, options: CompileOptions, *, wait_for_device: bool) -> Admitted:
-    """Return the resolved target of a job. Raises the errors of `Admission.admit`, and
-    NoDeviceError if the job needs a device, no suitable device is connected and `wait_for_device`
-    is not set."""
+    """Return the resolved target of a job with these options. If the options need a device and
+    `wait_for_device` is false, raises NoDeviceError unless a suitable device is connected. Also
+    raises the errors of `Admission.admit`."""
     admitted = farm.admission.admit(options.target, measured=options.needs_device)
     if wait_for_device or not options.needs_device:
         return admitted

@@ -13,7 +13,7 @@ router = APIRouter(tags=["health"])
 
 
 class MetricsText(Response):
-    """A text response with a media type of its own in the OpenAPI document."""
+    """A text response that has its own media type in the OpenAPI document."""
 
     media_type = CONTENT_TYPE_LATEST
 

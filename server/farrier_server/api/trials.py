@@ -205,8 +205,8 @@ def _page(
     context: Where = "",
     order: TrialOrdering = TrialOrder.OLDEST,
 ) -> tuple[list[tuple[Trial, dict[str, Any]]], str]:
-    """Return a page of trials with their records, and the `after` of the next page. Raises
-    UsageError."""
+    """Return a page of the job's trials that match the filters, each with its tuning record, and
+    the `after` to pass for the next page; "" on the last page. Raises UsageError."""
     wanted = TrialFilter(task, status, context)
     trials, following = farm.trials.list(
         job.id, after=after, limit=limit, wanted=wanted, order=order

@@ -94,8 +94,8 @@ def create_upload(
 
 
 def _begun(farm: Farm, owner: str, body: UploadRequest) -> Upload:
-    """Start an upload that counts towards its user's limit. While Redis is unavailable the upload
-    is not counted, since uploads need only the disk."""
+    """Start an upload of `owner`, and count it towards the owner's quota. While Redis is
+    unavailable the upload is not counted, since uploads need only the disk."""
     upload = farm.blobs.begin(body.size, body.sha256, owner)
     try:
         with contextlib.suppress(ServiceError):

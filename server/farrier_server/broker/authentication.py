@@ -30,8 +30,8 @@ _NO_DEVICE = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Caller:
-    """An authenticated caller: a device with a secret of its own (`own`), or a device with only the
-    shared token (`own` is None)."""
+    """An authenticated caller of the broker. `own` is the device's own secret, or None for a device
+    that has only the shared token."""
 
     shared: str  # The token that all devices share.
     own: OwnSecret | None = None
@@ -80,8 +80,9 @@ class Caller:
 
 
 class Authenticator:
-    """The authentication of callers by their credentials alone, without reading from Redis. Whether
-    a device was revoked or has enrolled again is checked by the session."""
+    """The authentication of callers by their credentials alone, without reading from Redis. It
+    does not check whether the device was revoked or has enrolled again; opening or using a
+    session does."""
 
     def __init__(self, token: str, secrets: Secrets) -> None:
         self._token = token

@@ -24,8 +24,8 @@ _log = logging.getLogger(__name__)
 
 
 class _Waiter:
-    """A call of a device that waits for a batch. Until it is woken, it is in the waiting list of
-    each queue of its device."""
+    """A call in which a device waits for a batch. Until the call is woken, it stands in the waiting
+    list of each queue of its device."""
 
     def __init__(self) -> None:
         self.awake = asyncio.Event()
@@ -106,8 +106,8 @@ class Dispatcher:
                     return None
 
     def heard(self, device: str, standing: Standing) -> None:
-        """Update the waiting lists after a heartbeat, which may have made the device able or unable
-        to take batches."""
+        """Update the waiting lists after a heartbeat. If the device has become able or unable to
+        take batches, its waiting call is woken to consider this."""
         waiter = self._waiting.get(device)
         if waiter is not None and standing.takes_work != bool(waiter.queues):
             self._leave_line(waiter)
@@ -162,8 +162,8 @@ class Dispatcher:
             waiter.awake.set()
 
     def _pass_on(self, waiter: _Waiter) -> None:
-        """Wake another call for the batch for which `waiter` was woken, if `waiter` has ended
-        without trying to lease that batch."""
+        """Wake another waiting call in place of `waiter`, if `waiter` was woken for a batch and has
+        ended without trying to lease it."""
         queue, waiter.woken_for = waiter.woken_for, ""
         if queue:
             self._wake_one(queue)

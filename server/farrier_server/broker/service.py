@@ -191,8 +191,10 @@ class BrokerService(device_pb2_grpc.BrokerServicer):
     async def _session(
         self, session: device_pb2.Session, context: grpc.aio.ServicerContext[Any, Any]
     ) -> AsyncIterator[tuple[str, str, Caller]]:
-        """Yield the device's id, its session and its caller. For a session that is no longer valid,
-        end the call with a status that makes the device register again."""
+        """Return a context for a call that names a session. It checks the caller and yields the
+        device's id, the session's id and the caller. If the session is no longer valid, the call
+        ends with the status ABORTED (another instance of the agent has replaced the session) or
+        NOT_FOUND (the device has to register again)."""
         async with _answering(context):
             try:
                 with logs.about(device=session.device_id):
@@ -264,8 +266,8 @@ def _check_sandbox(device_id: str, description: Mapping[str, Any], required: str
 
 
 def _description(description: device_pb2.Description) -> dict[str, Any]:
-    """Return the description of a device's machine in the form that the farm stores: the fields of
-    the message by name."""
+    """Return the description of a device's machine as the farm stores it: a dictionary of the
+    fields of the Protobuf message."""
     fields = {f.name: getattr(description, f.name) for f in description.DESCRIPTOR.fields}
     adapters = [
         {

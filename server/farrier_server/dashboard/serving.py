@@ -113,9 +113,9 @@ class Dashboard:
         return await self._served(request, self._page_of(DOCS))
 
     def _page_of(self, name: str) -> Asset:
-        """Return a page of the installed version of the dashboard, read again from disk if its
-        files have changed, so that an update needs no restart. While an update is incomplete,
-        return the page of the last complete version."""
+        """Return the page `name` of the dashboard that is installed now. The files are read again
+        from disk after a change, so that an update needs no restart. While an update is incomplete,
+        the page of the last complete version is returned."""
         with contextlib.suppress(OSError):
             if not self._site.is_current(self._folder):
                 installed = Site.read(self._folder)
@@ -163,7 +163,8 @@ def _takes_gzip(accepted: str) -> bool:
 
 
 def _has(header: str, tag: str) -> bool:
-    """Return whether an If-None-Match header names the tag (RFC 9110, section 13.1.2)."""
+    """Return whether an If-None-Match header contains the entity tag `tag` (RFC 9110, section
+    13.1.2)."""
     tags = {etag.strip().removeprefix("W/") for etag in header.split(",")}
     return tag in tags or "*" in tags
 

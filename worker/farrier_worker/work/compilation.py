@@ -45,8 +45,9 @@ def _once_tuned(line: JobChannelClient) -> None:
 
 
 def _in_versions(line: JobChannelClient) -> None:
-    """Send the first artifact at once, and each better artifact as a further version. An attempt
-    for which versions exist already continues from the newest version."""
+    """Compile the model of a job and send each better artifact as a version: first the untuned one,
+    then the improved ones. If an earlier attempt has sent versions, this attempt continues from the
+    newest."""
     from farrier.background.rounds import rounds_of
     from farrier.options import CompileOptions
     from farrier.pipeline import improved_models
@@ -74,7 +75,7 @@ def _in_versions(line: JobChannelClient) -> None:
 
 
 def _product(line: JobChannelClient, artifact: Artifact) -> Product:
-    """Return the artifact as a product to send, with the farm's signature."""
+    """Have the farm sign the artifact, and return it as a product that can be sent."""
     artifact.sign(line.sign)
     return Product("artifact", artifact.write, artifact.report)
 

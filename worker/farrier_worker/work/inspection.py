@@ -9,7 +9,7 @@ from farrier_worker.work.product import Product, model_of
 
 
 def work(line: JobChannelClient) -> None:
-    """Inspect the model of a job. A file that is not a model also results in a document, which
+    """Inspect the model of a job and send the document. If the file is not a model, the document
     states that."""
     from farrier.frontends.registry import frontend_of
 

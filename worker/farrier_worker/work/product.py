@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Product:
-    """A product of a job: `name` is its name in messages; `write` writes it to a file, and may be
-    called several times."""
+    """A result of a job that is sent as a file, such as an artifact or a document. `name` is its
+    name in messages. `write` writes the content to a file, and may be called several times."""
 
     name: str
     write: Callable[[IO[bytes]], None]
@@ -29,8 +29,9 @@ class Product:
     def hand_over(
         self, line: JobChannelClient, tell: Callable[[int, dict[str, Any]], None]
     ) -> None:
-        """Write the product to a file, and have `tell` send the open file and the report to the
-        supervisor. Raises StorageError, and the errors of `tell`."""
+        """Write the product to a temporary file, and call `tell` with the descriptor of the file
+        and the report; `tell` sends both to the supervisor. Wait while the disk is full. Raises
+        StorageError, and the errors of `tell`."""
         with tempfile.TemporaryFile(buffering=0) as file:
             once_there_is_room(
                 lambda: self._write_to(file.fileno()), line.order["room_wait_s"], line.say
