@@ -51,11 +51,14 @@ class NoAdapterError(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Adapter:
-    """A GPU, or a processor that emulates one. If a driver reports several adapters under the same
-    name, all but the first have a number appended (`NAME #2`). `features` and `limits` are those
-    that code may request, by their names in WebGPU. `arch` is the instruction-set architecture of
-    the adapter, if it has one, and `units` the number of its units that run blocks of threads, if
-    the driver reports that number."""
+    """A GPU, or a processor that emulates one.
+
+    `features` and `limits` are the features and limits that code may request, by their names in
+    WebGPU. `arch` is the adapter's instruction-set architecture, if it has one. `units` is the
+    number of units that run blocks of threads, if the driver reports it. If a driver reports
+    several adapters under the same name, all but the first have a number appended to the name
+    (`NAME #2`).
+    """
 
     name: str
     model: str  # The name as its driver has it.
@@ -179,8 +182,7 @@ def _all(webgpu: Any) -> list[tuple[Adapter, Any]]:
 
 
 def numbered(names: Iterable[str]) -> list[str]:
-    """Return the names made unique: the second of two equal names gets the suffix ` #2`, and so
-    on."""
+    """Return the names made unique: `["a", "a", "b"] → ["a", "a #2", "b"]`."""
     seen: dict[str, int] = {}
     each = []
     for name in names:

@@ -264,8 +264,8 @@ def _runner(
     measuring: Adapter | None = None,
     code: str = HOST_CODE,
 ) -> ChildRunner:
-    """Return the runner that measures on this machine, on one of its GPUs, or on the simulator for
-    a kind of code."""
+    """Return the runner that measures on this machine, on its GPU `measuring`, or on the simulator
+    that runs the kind of code `code`."""
     return ChildRunner(
         device=device,
         require=options.require_sandbox,
@@ -317,8 +317,9 @@ def _adapters(name: str | None) -> tuple[Sequence[Adapter], Adapter | None]:
 def _care(
     measuring: Adapter | None,
 ) -> tuple[Callable[[], health.Health], contextlib.AbstractContextManager[object]]:
-    """Return a function that reads the health of the measuring device, and a context manager that
-    locks the clocks of that device if permitted."""
+    """Return a function that reads the health of the device `measuring` (this machine's
+    processor if None), and a context manager that locks the clocks of the device if the driver
+    permits that."""
     if measuring is None or measuring.arch != ARCH or measuring.is_emulated:
         return health.look, contextlib.nullcontext()
     try:
@@ -338,8 +339,9 @@ def _is_emulated(machine: str, measuring: Adapter | None) -> bool:
 
 
 def _offered(engines: Engines, runner: AnyRunner) -> Mapping[str, str]:
-    """Return the versions of the other inference engines that jobs may be compared with, by engine.
-    Raises SandboxError if nothing can be measured."""
+    """Return the other inference engines that this device offers for comparisons: version by name.
+    The result is empty, with a warning in the log, if no engine is installed, the machine is
+    emulated, or the sandbox is too weak."""
     why = ""
     if not engines.versions:
         why = f"none of {', '.join(NAMES)} is installed here"

@@ -100,8 +100,8 @@ def last_sign(directory: Path, role: str, pid: int) -> float | None:
 
 
 def silent_s(directory: Path, role: str) -> dict[int, float]:
-    """Return the seconds since each process of the role on this machine renewed its sign of life,
-    by process id. Signs of processes that no longer run are removed."""
+    """Return, by process id, the seconds since each running process of the role on this machine
+    last renewed its sign of life. The files of processes that no longer run are removed."""
     silences = {}
     for path in directory.glob(f"{role}.{socket.gethostname()}.*"):
         with contextlib.suppress(OSError, ValueError):
@@ -114,8 +114,7 @@ def silent_s(directory: Path, role: str) -> dict[int, float]:
 
 
 def _forget(directory: Path) -> None:
-    """Remove the files of signs that have not been renewed for a long time, by their modification
-    times."""
+    """Remove the signs of life whose files were not changed for `_FORGOTTEN_S` seconds."""
     for path in directory.iterdir():
         with contextlib.suppress(OSError):
             if time.time() - path.stat().st_ctime > _FORGOTTEN_S:

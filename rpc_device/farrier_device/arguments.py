@@ -33,8 +33,9 @@ class Arguments:
                 self._device.clear(memory, argument.nbytes)
 
     def bound(self, candidate: Candidate, launch: Launch) -> Any:
-        """Return a launch of the candidate bound to the argument memory that `fill` has prepared.
-        Raises ArgumentError, DeviceError."""
+        """Return a launch of the candidate, bound to the memory that `fill` has filled.
+        `launch.args` selects the arguments; None selects all of the candidate's arguments in order.
+        Raises ArgumentError for a missing argument or an offset outside of it, DeviceError."""
         places = launch.args
         if places is None:
             places = tuple((position, 0) for position in range(len(candidate.args)))
@@ -50,8 +51,8 @@ class Arguments:
         )
 
     def cold(self, candidate: Candidate) -> list[tuple[Any, int]]:
-        """Return the memory and the size in bytes of each argument that has to be flushed out of
-        the caches before a timed call."""
+        """Return a pair (memory, size in bytes) for each `cold` argument of the candidate, which
+        has to be flushed out of the caches before a timed call."""
         return [
             (self._memory[position][0], argument.nbytes)
             for position, argument in enumerate(candidate.args)

@@ -27,9 +27,9 @@ _LAYOUT = Layout(drafts=r"[0-9a-f]{64}\.part|[0-9a-f]{32}")
 
 
 class BlobStore(ContentStore):
-    """The blobs under `root`, for the threads of one process. They take at most `max_bytes`, not
-    counting blobs that are held. A stored blob is taken to be undamaged, since runners check the
-    bytes that they run."""
+    """The blobs under `root`, for the threads of one process. Blobs that are not held (`holding`)
+    take at most `max_bytes`; the least recently used are evicted. Blobs are not checked for damage
+    when they are read, because runners check the bytes that they run."""
 
     def __init__(self, root: Path, max_bytes: int, *, durable: bool = True) -> None:
         super().__init__(root, _LAYOUT, LeastRecentlyUsed(max_bytes), durable=durable)

@@ -91,8 +91,8 @@ class Group(Closing):
 
 
 def place() -> Path | None:
-    """Return the nearest control group, that of this process or an ancestor, in which groups with
-    limits can be created; None if there is none."""
+    """Return the nearest control group below which groups with limits can be created: that of this
+    process, or an ancestor of it. Return None if there is none."""
     for group in _own_and_above():
         with contextlib.suppress(OSError):
             if _words(group / "cgroup.subtree_control") >= _CONTROLLERS and _is_delegated(group):
@@ -101,11 +101,10 @@ def place() -> Path | None:
 
 
 def settle() -> None:
-    """Prepare this process's control group for subgroups, if it is delegated and contains no other
-    process.
+    """Move this process to a subgroup of its control group, so that further subgroups can have
+    limits: a group that contains processes itself cannot have such subgroups.
 
-    A group that contains processes cannot have subgroups with limits, so this process moves to a
-    subgroup.
+    Do nothing if the group is not delegated to this process, or contains other processes.
     """
     own = next(_own_and_above(), None)
     pid = str(os.getpid())

@@ -29,8 +29,8 @@ T = TypeVar("T")
 
 
 class Unknown(enum.Enum):
-    """The policy for a field that a class lacks. The class variable `unknown_fields` of a dataclass
-    overrides the policy that the caller of `decode` requests."""
+    """The policy for a field in JSON that the class does not have. A dataclass can override the
+    policy that the caller of `decode` passes, by its class variable `unknown_fields`."""
 
     IGNORED = enum.auto()
     REFUSED_UNLESS_EMPTY = enum.auto()  # Null, false, 0, "", [] and {} ask for nothing.
@@ -76,7 +76,8 @@ class Null:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Tagged:
-    """The classes of a union, by the string in the field `tag` of their JSON objects."""
+    """An annotation for a union of classes: the string in the field `tag` of a JSON object selects
+    one of `classes`."""
 
     tag: str
     classes: Mapping[str, Any]
@@ -101,10 +102,13 @@ Natural: TypeAlias = Annotated[int, Range(0, float("inf"))]
 
 
 def encode(value: Any) -> Any:
-    """Return the JSON value of a dataclass, with all that it contains. A field with the metadata
-    `OMIT_EMPTY` is left out if it is empty, because peers of older versions do not know the field.
-    The metadata `name` is a different name of the field in JSON. The class variable `tag` of a
-    dataclass names a field and its string, by which a union selects the class."""
+    """Return the JSON value of a dataclass or of another value, with everything that it contains.
+
+    The metadata of a field may change its form: with `name`, the field has that name in JSON; with
+    `OMIT_EMPTY`, it is left out if it is empty, because peers of older versions do not have the
+    field. If the dataclass has a class variable `tag`, a pair of a name and a string, the pair is
+    added as a further field, by which a union selects the class.
+    """
     if dataclasses.is_dataclass(value):
         return dict([tag] if (tag := getattr(value, "tag", None)) else ()) | {
             _field_name(field): encode(item)
@@ -156,7 +160,8 @@ class UnknownFieldError(ValueError):
 
 
 class _Misfit(ValueError):
-    """A malformed value within another: the path to the value, and the innermost error."""
+    """The error for a malformed value that is nested in other values. `path` leads to the innermost
+    malformed value, and `cause` is its error."""
 
     def __init__(self, step: str, error: ValueError) -> None:
         path, self.cause = _located(error)

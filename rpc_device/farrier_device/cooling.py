@@ -15,8 +15,8 @@ log = logging.getLogger(__name__)
 
 
 class Cooling:
-    """The waits for one machine to cool. `message` states the reason for the present wait, "" if
-    there is none; any thread may read it."""
+    """The waits for a machine to cool before batches are measured. `message` is the reason for the
+    wait in progress, or "" if there is none; any thread may read it."""
 
     def __init__(
         self,
@@ -24,9 +24,9 @@ class Cooling:
         look: Callable[[], Health] = look,
         look_s: float = _LOOK_S,
     ) -> None:
-        """Create the waits. `longest_s` limits their total time, counted from the time at which the
-        machine becomes hot until it is cool again. `look` reads the machine's health, every
-        `look_s` seconds."""
+        """Create the object without waiting. `look` reads the machine's health, every `look_s`
+        seconds during a wait. `longest_s` limits the total time of all waits since the machine was
+        last cool."""
         self.message = ""
         self.look = look
         self._longest_s = longest_s
@@ -55,8 +55,9 @@ class Cooling:
         self._before = self.look()
 
     def verdict(self) -> str:
-        """Return the reason why the batch may have run slower than on a cool machine; "" if there
-        is none."""
+        """Return the reason why the batch since `begin` may have run slower than on a cool machine:
+        the machine was hot before or after it, or was throttled meanwhile. Return "" if none of
+        these holds."""
         before, now = self._before, self.look()
         reasons = [before.hot or now.hot]
         if (now.throttles or 0) > (before.throttles or 0):

@@ -120,8 +120,9 @@ def restrict(libc: ctypes.CDLL) -> bool:
 
 
 def restrict_alone(libc: ctypes.CDLL) -> bool:
-    """Install `restrict` and a second filter, for a process that starts threads only and signals no
-    other process."""
+    """Install the filter of `restrict`, and a second filter that also denies to start processes and
+    to signal other processes; threads are still allowed. Return False if the filters cannot be
+    installed."""
     calls = arch.calls_of(describe.arch())
     return (
         calls is not None

@@ -157,8 +157,10 @@ class _ForkServer:
             time.sleep(_GLANCE_S)
 
     def _kill_all(self) -> int:
-        """Kill those processes started by a child that are now children of this process, since the
-        kernel hands over processes whose parent has ended. Return their number."""
+        """Kill the processes that the child has left running. In a PID namespace, all other
+        processes of the namespace are killed, and 1 is returned. Elsewhere these are the present
+        children of this process, because the kernel makes it the parent of processes whose parent
+        has ended; their number is returned."""
         if self._layers:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(-1, signal.SIGKILL)  # All processes in the namespace except this one.

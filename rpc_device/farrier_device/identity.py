@@ -93,8 +93,9 @@ class Identity:
         log.info("enrolled as %s", reply.device_id)
 
     def may_enrol_again(self) -> bool:
-        """Return whether the device may use the shared token to enrol again, in a farm that no
-        longer knows its secret; the next `settle` then does so."""
+        """Prepare a new enrolment with the shared token, after the farm has lost this device's
+        secret. Return True if the next `settle` will enrol. Return False if the device has no
+        secret of its own, or no shared token."""
         if self._own is None or not self._shared:
             return False
         log.warning("the farm knows the secret of %s no more: enrolling again", self.device)

@@ -54,9 +54,13 @@ def _places() -> Iterator[str]:
 
 
 def without(place: Path, hidden: Sequence[Path]) -> Iterator[tuple[Path, Access]]:
-    """Yield the readable paths at a path, with the access to each: the path itself or, if `hidden`
-    paths lie below it, the entries that contain no hidden path, and list access to the directories
-    that do."""
+    """Yield the paths at or below `place` that stay readable, with the access to each, so that none
+    of the `hidden` paths can be read.
+
+    If no hidden path lies below `place`, this is `place` itself. Otherwise `place` may be listed,
+    and its entries are treated in the same way. The result is empty if `place` is at or below a
+    hidden path.
+    """
     if any(place.is_relative_to(path) for path in hidden):
         return
     if not any(path.is_relative_to(place) for path in hidden):

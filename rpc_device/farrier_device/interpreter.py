@@ -50,8 +50,8 @@ class HostMemory(Protocol):
 
 
 class _Ended(Exception):
-    """The end of a run before its last step, with a return code; `size` is the value that failed a
-    check."""
+    """The exception that ends a run before its last step, with the return code `code`. If a check
+    has failed, `size` is the value that violated it."""
 
     def __init__(self, code: int, size: int = 0) -> None:
         self.code = code
@@ -67,8 +67,8 @@ class _Pointer:
 
 
 class _Bound(NamedTuple):
-    """A bound launch, cached with the argument places and the grid and block from which it was
-    bound."""
+    """A bound launch in the cache, with its key: the places of its arguments, and `shape`, its grid
+    and block."""
 
     places: list[tuple[Any, int]]
     shape: tuple[tuple[int, ...], tuple[int, ...]]
@@ -331,8 +331,8 @@ class Interpreter:
         return pointer.memory, pointer.offset + self._value(place.offset)
 
     def _end(self, place: Place) -> tuple[Any, int]:
-        """Return the memory and offset of the source or target of a copy; for host memory that is
-        attached, those of its device memory."""
+        """Return the memory and offset of one end (source or target) of a copy. For a memory of the
+        caller that is attached, these are the device memory that holds it and the offset there."""
         if place.space != HOST or place.memory not in self.attached:
             return self._at(place)
         memory, offset = self.attached[place.memory]
@@ -343,8 +343,8 @@ class Interpreter:
         return int.from_bytes(memory.view[offset : offset + nbytes], "little", signed=True)
 
     def _sizes_in(self, space: str, sizes: tuple[int, ...]) -> Any:
-        """Return memory of a space that contains the sizes as i64. The memory is cached, since the
-        next run is likely to have the same sizes."""
+        """Return memory in a space that contains the sizes as i64 values. The memory is cached by
+        space and sizes, because consecutive runs usually have the same sizes."""
         key = space, sizes
         if key not in self._numbers:
             if len(self._numbers) >= _MOST_SIZES:

@@ -32,9 +32,10 @@ def guarded(command: Callable[[], int | None]) -> None:
 
 
 def _dropped(what: sys.UnraisableHookArgs) -> None:
-    """Handle an exception that Python discards because it was raised in a finalizer or at the end
-    of an import. If a signal handler raised the exception, schedule another call of that handler
-    soon."""
+    """Handle an exception that Python cannot propagate, because it was raised in a finalizer or
+    at the end of an import; this is a hook for `sys.unraisablehook`. If a signal handler raised
+    the exception, the handler is called again soon. Otherwise Python's own hook reports the
+    exception."""
     number = _signal(what.exc_value)
     if number is None:
         sys.__unraisablehook__(what)

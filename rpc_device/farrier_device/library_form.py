@@ -14,8 +14,8 @@ HOST_CODE = "elf"
 
 
 def to_library_form(raw: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of a request in this form, or unchanged if the form cannot express the
-    request."""
+    """Return the fields of a request, converted from the form of the dataclasses to the library
+    form. If the library form cannot express the request, return `raw` unchanged."""
     candidates = [*raw["candidates"], *filter(None, [raw["reference"]])]
     if not (
         len(raw["code"]) == 1
@@ -32,9 +32,9 @@ def to_library_form(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def from_library_form(raw: Any) -> Any:
-    """Return the fields of a request, converted from this form to the form of the dataclasses.
-    Raises ValueError if a field of this form is missing; the types of values are checked later,
-    when the fields are decoded."""
+    """Return the fields of a request, converted from the library form to the form of the
+    dataclasses. Raises ValueError if a field of the library form is missing; the types of values
+    are checked later, when the fields are decoded."""
     if not isinstance(raw, dict) or "library" not in raw:
         return raw
     if "code" in raw:
@@ -49,9 +49,9 @@ def from_library_form(raw: Any) -> Any:
 
 
 def _fits(candidate: dict[str, Any]) -> bool:
-    """Return whether this form can express a candidate: a single entry point that takes all
-    arguments, optionally preceded by an entry point that prepares them, and optionally parts with
-    their own arguments."""
+    """Return whether the library form can express a candidate. The candidate must have a single
+    launch and at most one `prepare` launch, each with all arguments in order. Its `parts`, if any,
+    must name their arguments. No launch may have a grid or block."""
     launches = [*candidate["launches"], *candidate["prepare"]]
     return (
         len(candidate["launches"]) == 1

@@ -222,8 +222,9 @@ class Agent:
                 time.sleep(backoff.next_s())
 
     def _mended(self) -> bool:
-        """Return whether the device can measure. After a fault of the device, wait and check it
-        first."""
+        """Return whether the device can take a batch. After a fault of the device, first wait,
+        longer after each fault in a row, and then check whether its sandbox starts. Return False if
+        it does not, or if the agent drains."""
         if not self._trouble:
             self._patience.reset()
             return True
@@ -281,7 +282,8 @@ class Agent:
         return device_pb2.Health(waits=self._cooling.message, **fields)
 
     def _give_up(self, error: AgentError) -> None:
-        """End the working thread with this error; the heartbeat thread calls this method."""
+        """End the agent with this error: revoke the lease that it holds, and drain. The heartbeat
+        thread calls this method."""
         self._fatal = error
         held = self._held
         if held is not None:

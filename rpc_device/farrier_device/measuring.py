@@ -113,10 +113,11 @@ class Candidates:
         call_s: float,
         fastest: float,
     ) -> list[list[int]]:
-        """Return the ticks of each step, by timed call. Sampling stops when the timing policy is
-        fulfilled, when the next call would exceed the deadline, or when the candidate is too slow
-        compared with the ticks of the `fastest` candidate (`_RACE`). `min_time_s` includes the
-        cache flushes between calls."""
+        """Call the steps repeatedly; return, for each step, the ticks of each timed call. Sampling
+        stops when the timing policy is fulfilled, whose `min_time_s` includes the cache flushes
+        between calls. It stops earlier when the next call would exceed `deadline`, or when the
+        candidate is clearly slower (`_RACE`) than `fastest`, the ticks of the fastest candidate so
+        far."""
         policy = self._policy
         warmup = min(policy.warmup, _affordable(deadline, call_s) - 1)
         if warmup > 0:
@@ -158,7 +159,8 @@ def _failed(names: str, code: int) -> CandidateResult:
 
 
 def _affordable(deadline: float, call_s: float) -> int:
-    """Return the number of calls of `call_s` seconds to make in one go: the number that fits in
-    half of the remaining time, since the machine may slow down, but at least 1."""
+    """Return the number of calls of `call_s` seconds to make before the clock is read again: the
+    number that fits in half of the time until `deadline`, because the machine may slow down. At
+    least 1 if one call fits, otherwise at most 0."""
     fitting = int((deadline - time.monotonic()) / max(call_s, 1e-9))
     return min(fitting, max(1, fitting // 2))

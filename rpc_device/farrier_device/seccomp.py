@@ -138,8 +138,8 @@ def is_possible(libc: ctypes.CDLL) -> bool:
 
 @functools.cache
 def _steps(profile: Profile) -> list[bpf.Instruction]:
-    """Return the filter that all processes of a profile share, with the placeholder `_OWN` for
-    their process id."""
+    """Return the filter for a profile. It is shared by all processes of the profile, so it contains
+    the placeholder `_OWN` in place of a process id."""
     calls = arch.calls_of(describe.arch())
     assert calls is not None
     return list(program(calls, _OWN, profile))
@@ -161,8 +161,8 @@ def program(calls: SystemCalls, pid: int, profile: Profile = HOST) -> Iterator[b
 
 
 def _allow_where(rule: ArgumentRule, number: int) -> Iterator[bpf.Instruction]:
-    """Yield the instructions that decide about one system call and end the filter for that call;
-    they skip to their end for other calls."""
+    """Yield the filter instructions that allow or deny the system call `number` according to the
+    rule for its argument. For any other call, they continue with the instruction after them."""
     tests = len(rule.values)
     yield bpf.IF_EQUAL, 0, tests + 4, number
     yield bpf.LOAD, 0, 0, bpf.ARGUMENTS_AT + 8 * rule.argument

@@ -42,11 +42,11 @@ class Session:
         self._current: device_pb2.Session | None = None
 
     def call(self, send: Callable[[device_pb2.Session], Answer]) -> Answer:
-        """Call `send` with a valid session and return its answer; if the broker has lost the
+        """Call `send` with a valid session and return its answer. If the broker has lost the
         session, call `send` once more with a new session.
 
-        Raises the errors of `Connection`; FencedOutError only if another process has opened the
-        newer session.
+        Raises the errors of `Connection`. FencedOutError is raised only if another process of the
+        agent has opened a newer session.
         """
         session = self._valid(None)
         try:

@@ -25,8 +25,8 @@ from farrier_device.session import Backoff, Session
 
 
 class Held:
-    """A lease that the agent holds. Setting `cancelled` ends its transfers and its measurement,
-    because the lease was revoked or its time is up."""
+    """A lease that the agent holds on a batch. When the lease is revoked or its deadline has
+    passed, `cancelled` is set, which ends the transfers and the measurement of the batch."""
 
     def __init__(self, batch: device_pb2.Batch) -> None:
         self.batch = batch
@@ -45,7 +45,8 @@ class Held:
             self._cancel()
 
     def fetching(self, stop: Callable[[], object]) -> None:
-        """Register the function that cancels the transfer that is about to start."""
+        """Register `stop`, the function that cancels the transfer which is about to start. If the
+        lease was cancelled already, call `stop` at once."""
         self._stop_transfer = stop
         if self.cancelled.is_set():  # It was cancelled before there was a transfer to stop.
             stop()

@@ -34,7 +34,8 @@ _CALLS = {its.name: its.calls for its in ALL if its.calls is not None}
 
 
 def of(machine: str) -> Architecture:
-    """Return the architecture of a system by its machine name, as `uname -m` prints it."""
+    """Return the architecture of a system from its machine name, as `uname -m` prints it. For an
+    unsupported architecture, return an `Architecture` that has only this name."""
     return _BY_NAME.get(machine) or Architecture(machine)
 
 
@@ -44,12 +45,13 @@ def here() -> Architecture:
 
 
 def in_64_bits(machine: str) -> str:
-    """Return the machine name of the 64-bit system that runs on the same processors as the given
-    32-bit system; "" if the given name is not that of a 32-bit system."""
+    """Return the machine name of the 64-bit system that runs on the same processors as the
+    32-bit system `machine`: `"armv7l" → "aarch64"`. Return "" if `machine` does not name a
+    32-bit system."""
     return _IN_64_BITS.get(machine, "")
 
 
 def calls_of(machine: str) -> SystemCalls | None:
-    """Return the system calls of 64-bit programs on a machine, by its name; None for an unsupported
-    architecture or the name of a 32-bit system."""
+    """Return the table of system calls of 64-bit programs on the architecture with this machine
+    name. Return None for an unsupported architecture, and for a 32-bit system."""
     return _CALLS.get(machine)

@@ -44,11 +44,14 @@ class Process(Protocol):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Order:
-    """An order to load a model into an engine's process. Open files are sent with the order: one
-    for each tensor of `inputs`, one for each tensor of `expected` (the outputs to compare with)
-    and, if the order `keeps` the outputs, one file to write them to. The process is bound to the
-    CPUs `cpus`, if there are any. `limit` is an instruction-set limit of the engine, together with
-    the folder for copies of the libraries that the limit changes."""
+    """An order to load a model into an engine's process.
+
+    Open files are sent with the order: one for each tensor of `inputs`, one for each tensor of
+    `expected` (the outputs with which the engine's outputs are compared), and, if `keeps` is true,
+    one to which the engine writes its outputs. The process is bound to the CPUs `cpus`, if there
+    are any. `limit` is an instruction-set limit, with the folder for the changed copies of the
+    engine's libraries.
+    """
 
     engine: Engine
     model: Path
@@ -142,8 +145,9 @@ class Lane:
         within_s: float,
         most: int = _MOST_FRAME,
     ) -> dict[str, Any]:
-        """Send the process a message and return its answer. The process is stopped again as soon as
-        it has answered."""
+        """Continue the stopped process, send it a message with open files, and return its answer,
+        which must arrive within `within_s` and have at most `most` bytes. The process is stopped
+        again after its answer."""
         sock = self._process.sock
         self._process.go_on()
         sock.settimeout(_WIRE_TIMEOUT_S)

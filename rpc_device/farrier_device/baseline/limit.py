@@ -54,8 +54,9 @@ def apply(limit: Limit, package: str, folder: Path) -> str:
 
 
 def _link(source: Path, to: Path, around: Collection[Path], libraries: Collection[Path]) -> None:
-    """Link every entry of a folder into another, except for `libraries`, whose changed copies are
-    written instead, and the folders on the path to them."""
+    """Create the folder `to` with the content of `source`: symbolic links to its entries, but
+    patched copies of the files in `libraries`. The folders in `around`, which contain such files,
+    are created and filled in the same way."""
     to.mkdir(parents=True)
     for path in source.iterdir():
         if path in around:
@@ -67,8 +68,9 @@ def _link(source: Path, to: Path, around: Collection[Path], libraries: Collectio
 
 
 def saying_avx(library: Path) -> bytes:
-    """Return the bytes of a library, patched so that it finds that the system saves no registers
-    beyond those of AVX."""
+    """Return the content of a library file in which each XGETBV is patched. The library then
+    behaves as if the system saved only the x87, SSE and AVX registers. Raises RuntimeError if the
+    file contains no XGETBV."""
     code = library.read_bytes()
     if _ASKS not in code:
         raise RuntimeError(f"{library} does not ask what registers the system saves")

@@ -16,9 +16,10 @@ _FEW = 3  # Their median is the second guess.
 
 
 def runs_of_a_round(run_s: Callable[[int], float], round_s: float, most: int = MOST_RUNS) -> int:
-    """Return the number of runs, at least one, that take about `round_s` seconds. `run_s(count)`
-    returns the median time in seconds of `count` runs. Since the first run of an engine is slower
-    than later ones, a fast engine is timed twice."""
+    """Return the number of runs, from 1 to `most`, that take about `round_s` seconds together.
+    `run_s(count)` times `count` runs and returns their median in seconds. One run is timed first.
+    An engine that is fast is then timed for a few more runs, because its first run is slower than
+    later ones."""
 
     def runs(seconds: float) -> int:
         return max(1, min(most, int(round_s / max(seconds, 1e-9))))
@@ -29,9 +30,9 @@ def runs_of_a_round(run_s: Callable[[int], float], round_s: float, most: int = M
 
 
 def turns(rounds: Sequence[Callable[[], R]]) -> Iterator[list[R]]:
-    """Yield turns without end. In a turn each entrant runs one round; the results are in the order
-    of the entrants. Every other turn runs the entrants in reverse, so that it is not always the
-    same entrant that follows the heaviest one."""
+    """Yield the results of turns, without end. In a turn, each function in `rounds` (one round of
+    an engine) is called once; its results have the order of `rounds`. Every second turn calls the
+    functions in reverse order, so that no engine always runs after the same other engine."""
     order = range(len(rounds))
     for number in itertools.count():
         results: dict[int, R] = {}
@@ -41,8 +42,9 @@ def turns(rounds: Sequence[Callable[[], R]]) -> Iterator[list[R]]:
 
 
 def ratio(ours: Iterable[Sequence[float]], theirs: Iterable[Sequence[float]]) -> float:
-    """Return the speedup of the other engine over ours: the median over the turns of our time
-    divided by theirs, where the time of a round is the median of its samples."""
+    """Return the speedup of the other engine over ours: the median over all turns of (our time /
+    their time). `ours` and `theirs` contain the samples of each round; the time of a round is the
+    median of its samples."""
     pairs = zip(ours, theirs, strict=True)
     return statistics.median(
         statistics.median(own) / statistics.median(other) for own, other in pairs

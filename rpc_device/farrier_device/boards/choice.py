@@ -24,8 +24,9 @@ _BUILD_S = 300.0  # The compiler takes seconds.
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BoardChoice:
-    """A board on a serial port, or a board that qemu emulates. If `board` is not empty, the board
-    on the port has to report that name."""
+    """The board that the options of an agent select: on the serial port `serial`, or the board
+    `qemu` that qemu emulates. If `board` is not empty, the board on the serial port has to report
+    that name."""
 
     serial: str = ""
     baud: int = 115200
@@ -39,8 +40,10 @@ class BoardChoice:
         return self.qemu or self.board
 
     def opener(self, state: Path, required: str) -> Callable[[], Line]:
-        """Return a function that opens the line to the board. Raises LineGoneError if the program
-        of an emulated board is missing and cannot be built."""
+        """Return a function that opens the line to the board. For an emulated board, its resident
+        program is read from `firmware` or built below the folder `state`, and `required` names the
+        sandbox layers that the emulator needs. Raises LineGoneError if that program is missing and
+        cannot be built."""
         if self.serial:
             return functools.partial(SerialLine, self.serial, self.baud)
         folder = self.firmware or _built(self.qemu, state / "firmware")
@@ -63,8 +66,8 @@ def isolation(line: Line) -> str:
 
 
 def _built(board: str, folder: Path) -> Path:
-    """Return the path of a board's resident program in `folder`, after having the compiler, if it
-    is installed here, write the program."""
+    """Write the resident program of an emulated board to `folder` by a call of the compiler, and
+    return the folder. Raises LineGoneError if the compiler is not installed here or fails."""
     command = [sys.executable, "-m", "farrier.cli", "firmware", board, "-o", str(folder)]
     try:
         done = subprocess.run(

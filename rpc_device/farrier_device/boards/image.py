@@ -79,8 +79,9 @@ def _move_word(content: bytearray, place: int, by: int) -> None:
 
 
 def _move_thumb(content: bytearray, place: int, by: int) -> None:
-    """Add `by` to the address in a MOVT instruction, encoding T1 (Armv7-M Architecture Reference
-    Manual, A7.7.79), whose 16-bit immediate consists of i, imm4, imm3 and imm8 in two halfwords."""
+    """Add `by`, a multiple of 64 KB, to the address whose upper half is the immediate of the MOVT
+    instruction at the offset `place` (encoding T1; Armv7-M Architecture Reference Manual, A7.7.79).
+    The 16 bits of the immediate are the fields imm4, i, imm3 and imm8 in two halfwords."""
     first, second = _HALVES.unpack_from(content, place)
     upper = (first & 15) << 12 | (first >> 10 & 1) << 11 | (second >> 12 & 7) << 8 | second & 255
     upper = upper + (by >> 16) & 0xFFFF
@@ -90,8 +91,8 @@ def _move_thumb(content: bytearray, place: int, by: int) -> None:
 
 
 def _move_riscv(content: bytearray, place: int, by: int) -> None:
-    """Add `by` to the upper 20 bits of the address in a LUI instruction (RISC-V Instruction Set
-    Manual, volume I, 2.3)."""
+    """Add `by`, a multiple of 64 KB, to the address whose upper 20 bits are in the LUI instruction
+    at the offset `place` (RISC-V Instruction Set Manual, volume I, 2.3)."""
     (word,) = _WORD.unpack_from(content, place)
     _WORD.pack_into(content, place, word & 0xFFF | (word + by) & 0xFFFFF000)
 

@@ -391,8 +391,8 @@ def _opened(name: str, library: Any) -> tuple[Driver, int]:
 
 
 def _why_not(text: str, name: str, has: tuple[int, int], cuda: tuple[int, int]) -> str:
-    """Return the reason why a GPU with its driver cannot run a PTX module; "" if it can run the
-    module."""
+    """Return the reason why a GPU cannot run the PTX module `text`; "" if it can. `name` is the
+    GPU's name, `has` its compute capability, and `cuda` the CUDA version of its driver."""
     version, target = _VERSION.search(text), _TARGET.search(text)
     if version is None or target is None:
         return "a module is not PTX: the artifact is damaged"

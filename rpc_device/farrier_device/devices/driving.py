@@ -19,7 +19,7 @@ from farrier_device.program import HOST, Program
 
 
 class _Part(NamedTuple):
-    """Host memory that starts at an offset of a buffer."""
+    """The part of a host buffer that starts at an offset: its address, and a view of its bytes."""
 
     address: int
     view: memoryview
@@ -30,7 +30,8 @@ class _Part(NamedTuple):
 
 
 class _Run(NamedTuple):
-    """A program with the memories and sizes for a run."""
+    """A bound launch: a program with its memories and sizes. If `part` is set, only the call with
+    this number is meant, in the order of the program's text."""
 
     interpreter: Interpreter
     memories: Sequence[_Part]

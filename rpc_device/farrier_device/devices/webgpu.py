@@ -122,7 +122,8 @@ class WebGpuDevice(WallClocked[WebGpuMemory, WebGpuLaunch]):
             self._add(text).check()
 
     def _add(self, text: str) -> Module:
-        """Add a WGSL module. Raises DeviceError if the text has no entry point."""
+        """Create the module of a WGSL text, and register its entry points. Raises DeviceError if
+        the text has no entry point."""
         if adapters.NAGA_SUBGROUPS in self._adapter.features:
             # The functions need this directive in Tint, and naga refuses it.
             text = text.replace(ENABLE_SUBGROUPS, "")
@@ -180,8 +181,9 @@ class WebGpuDevice(WallClocked[WebGpuMemory, WebGpuLaunch]):
                 self._device.queue.write_buffer(memory.buffer, offset, content)
 
     def _word(self, memory: WebGpuMemory, offset: int) -> bytes:
-        """Return the 4-byte word of a memory that contains the byte at an offset, after waiting for
-        its value. Only copies that write a part of a word need this, which are rare."""
+        """Return the present value of the aligned 4-byte word that contains the byte at `offset` of
+        a memory. All launches and copies are completed first. Only copies of a part of a word need
+        this, which are rare."""
         word = bytearray(_WORD)
         self.receive(memory, offset - offset % _WORD, memoryview(word))
         self.synchronize()
@@ -285,8 +287,8 @@ class WebGpuDevice(WallClocked[WebGpuMemory, WebGpuLaunch]):
     def _stamped_passes(
         self, clock: Timestamps, run: Sequence[WebGpuLaunch], flushed: Sequence[bool]
     ) -> list[tuple[int, int]]:
-        """Run each launch in a pass of its own, after a flush of the caches if `flushed` says so;
-        return the ticks at which each pass began and ended."""
+        """Run each launch in a compute pass of its own, and return the ticks at which each pass
+        began and ended. Before launch i, the caches are flushed if `flushed[i]` is true."""
         for number, (step, is_flushed) in enumerate(zip(run, flushed, strict=True)):
             recorder = self._end_pass()
             if is_flushed:

@@ -97,8 +97,9 @@ class Module:
         return shared.pipelines[entry], self._bindings(shared, owners, places)
 
     def _of(self, owners: tuple[int, ...]) -> _Shared:
-        """Return the variant of the module in which each parameter uses the binding of its owner, a
-        parameter with the same memory and offset."""
+        """Return the variant of the module for these `owners`, and compile it at its first use.
+        Parameter i uses the binding of parameter `owners[i]`, which has the same memory and offset
+        (i itself if it shares no binding). Raises DeviceError."""
         if owners not in self._shared:
             entries = [
                 {
@@ -147,8 +148,8 @@ class Module:
 
 
 def _with_shared(text: str, declared: Sequence[_Declaration], owners: Sequence[int]) -> str:
-    """Return the module's text in which each parameter that shares a binding has the name of the
-    binding's owner. Raises DeviceError if their types differ."""
+    """Return the module's text in which parameter i is replaced by parameter `owners[i]`, whose
+    binding it shares. Raises DeviceError if the types of the two differ."""
     names: dict[str, str] = {}
     for own, owner in zip(declared, owners, strict=True):
         other = declared[owner]
@@ -165,9 +166,9 @@ def _with_shared(text: str, declared: Sequence[_Declaration], owners: Sequence[i
 
 
 def end_of(memory: WebGpuMemory, offset: int, places: Sequence[tuple[WebGpuMemory, int]]) -> int:
-    """Return the end offset of a launch's argument in its buffer: the beginning of the next
-    argument in the buffer, since arguments do not overlap, or the end of the buffer. Writable
-    bindings must not overlap."""
+    """Return the offset at which the binding of an argument at `offset` of `memory` ends. This is
+    the offset of the next argument in the same buffer or, if there is none, the end of the buffer:
+    the arguments in `places` do not overlap, and writable bindings must not."""
     ends = [at for other, at in places if other.buffer is memory.buffer and at > offset]
     return min(ends, default=memory.buffer.size)
 

@@ -12,5 +12,6 @@ OLDEST = 1  # The oldest version of the other side, a broker or an agent.
 
 
 def named(protocol: int) -> int:
-    """Return the protocol version of the other side; older versions do not state one and send 0."""
+    """Return the protocol version that the other side states in a message; 1 if it is 0, because
+    the first version does not state one."""
     return protocol or 1

@@ -86,9 +86,9 @@ def race(
     *,
     pin: bool,
 ) -> MeasureResult:
-    """Run the race that a request describes; return a result with the times of the candidate and
-    of the engine. Raises CancelledError, and the exceptions of `ours`, which measures the
-    candidate."""
+    """Race the candidate of a request against the inference engine of `rival`, and return the times
+    of both. `ours` measures a round of the candidate. A failure of the engine is described in the
+    result. Raises CancelledError, and the exceptions of `ours`."""
     raced: list[list[CandidateResult]] = []
     theirs = RivalResult(rival.engine, engines.versions.get(rival.engine, ""))
     try:
@@ -118,7 +118,7 @@ def race(
 
 
 def unraced(request: MeasureRequest, theirs: RivalResult) -> MeasureResult:
-    """Return the result of a race that did not take place; its message contains the reason."""
+    """Return the result for a race that did not take place; `theirs.message` is the reason."""
     untried = CandidateResult(Status.REJECTED, message=f"no race: {theirs.message}")
     return MeasureResult((untried,) * len(request.candidates), rival=theirs)
 
@@ -126,8 +126,8 @@ def unraced(request: MeasureRequest, theirs: RivalResult) -> MeasureResult:
 def _turns(
     policy: TimingPolicy, rival: Rival, racer: _Racer, ours: Ours
 ) -> Iterator[list[CandidateResult]]:
-    """Yield turns, each a round of the candidate and a round of the engine, until there are enough
-    turns or the time is up."""
+    """Yield turns: a pair of the results of a round of the candidate and a round of the engine.
+    Stop after `rival.rounds` turns, or when the remaining time is too short for another turn."""
     policy = dataclasses.replace(
         policy,
         warmup=1,

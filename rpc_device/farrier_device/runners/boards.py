@@ -175,8 +175,8 @@ class BoardRunner(Closing):
 
 
 class _Session:
-    """The measurement of one batch on a board. The board's memory is filled again after a reset,
-    and after a fault of code on the board."""
+    """The measurement of one batch on a board. Code and arguments are copied to the board's memory
+    before the first candidate, and again after a reset of the board or a fault of code on it."""
 
     def __init__(
         self,

@@ -49,7 +49,9 @@ class AroundReference:
             return fault.result
 
     def _results(self, candidates: Sequence[Candidate], *, fresh: bool) -> list[CandidateResult]:
-        """Return one result per candidate. Raises _FaultError."""
+        """Run the reference, the candidates, and the reference again; return one result per
+        candidate, repeating measurements as the module describes. With `fresh`, they run in a
+        process that has run no other code. Raises _FaultError."""
         run = self._run((self._reference, *candidates, self._reference), fresh)
         before, *results, after = run.results
         # The begins are counted in candidates.
@@ -84,9 +86,10 @@ class AroundReference:
         begin: int,
         index: int,
     ) -> None:
-        """Measure a failed candidate again, alone, if other candidates (from index `begin` on) had
-        run before it in the same process. If it succeeds alone, measure these candidates again as
-        well."""
+        """Measure candidate `index` again, alone in a fresh process, if it failed after other
+        candidates in the same process; `begin` is the first of these candidates. If it succeeds
+        alone, one of the others had corrupted the process, so also measure them again. `results` is
+        updated."""
         if results[index].status is Status.OK or begin == index:
             return
         [results[index]] = self._results([candidates[index]], fresh=True)
@@ -116,7 +119,8 @@ def _failing(reference: CandidateResult) -> _FaultError:
 
 
 def _spoiling(candidate: CandidateResult, reference: CandidateResult) -> CandidateResult:
-    """Return the failed result of a candidate after which the reference fails."""
+    """Return the failed result of a candidate after which the reference kernel fails, as its result
+    `reference` shows. If `candidate` has failed already, return it unchanged."""
     if candidate.status is not Status.OK:
         return candidate
     how = f"{reference.status}: {reference.message}" if reference.message else reference.status

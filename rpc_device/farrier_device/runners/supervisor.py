@@ -80,9 +80,9 @@ class Supervisor:
 
     @contextlib.contextmanager
     def batch(self, kind: str = HOST_CODE) -> Iterator[str]:
-        """Return a context for the runs of one batch on a kind of device; its value is the
-        isolation level of the child. At the end of the context the child, with all processes that
-        it has started, is ended. Raises SandboxError."""
+        """Return a context for the runs of one batch on a kind of device. Its value is the
+        isolation level of the child. At its end, the child and all processes that the child has
+        started are killed. Raises SandboxError."""
         self._kind = kind
         try:
             yield self._children.child(kind).level
@@ -217,7 +217,8 @@ class _Progress:
                 raise wire.WireError(f"an unexpected message {str(message)[:100]}")
 
     def ending(self, how: str, *, timed_out: bool = False, outside: bool = False) -> _Ending:
-        """Return the ending of a child that ends at this point of its progress."""
+        """Return the ending of a child that ends now: for the reason `how`, because of a timeout,
+        or by a signal from outside."""
         return _Ending(how, timed_out, outside, self._is_loaded, self._is_started)
 
     @property
@@ -229,7 +230,8 @@ class _Progress:
 
 
 def _most_bytes(request: MeasureRequest) -> int:
-    """Return an upper bound of the size in bytes of the messages that the request may cause."""
+    """Return an upper bound of the size in bytes of a single message of the child that measures
+    this request."""
     steps = max((1 + len(candidate.parts) for candidate in request.candidates), default=1)
     samples = max(request.policy.max_repeats, 1) * steps
     return min(_TEXT_BYTES + _SAMPLE_BYTES * samples, wire.MAX_FRAME)
@@ -249,7 +251,8 @@ def _await(sock: socket.socket, deadline: float, cancelled: threading.Event) -> 
 
 
 def _verdict(ending: _Ending, timeout_s: float) -> CandidateResult:
-    """Return the failed result of the candidate that was running when its process ended."""
+    """Return the failed result of the candidate that was being loaded, prepared or run when its
+    process ended."""
     if not ending.loaded:
         return CandidateResult(Status.REJECTED, message=f"loading the library: {ending.how}")
     if not ending.started:

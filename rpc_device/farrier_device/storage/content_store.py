@@ -80,9 +80,9 @@ class ContentStore(FileStore):
             return self.adopt(draft, expected, hasher.hexdigest())
 
     def adopt(self, draft: Path, expected: str | None = None, digest: str | None = None) -> str:
-        """Rename a complete file on the same disk to a blob, and return its digest. The digest is
-        computed unless the caller passes it. Raises BlobMismatchError if the digest is not the
-        expected one."""
+        """Make a complete file on the same disk a blob, by renaming it, and return its digest. If
+        the caller passes the `digest`, it is not computed. Raises BlobMismatchError if the digest
+        differs from `expected`."""
         with self._errors("cannot store the blob"):
             with draft.open("rb") as file:
                 digest = digest or digest_of_file(file)
