@@ -9,8 +9,9 @@ from farrier.ir.types import Layout, PhysicalDim, Swizzle
 
 
 def flatten(buffer: Buffer, indices: tuple[Expr, ...], simplifier: Simplifier, size: int) -> Linear:
-    """Return the offset of the element `buffer[indices]`, where each element takes `size` bytes: in
-    bytes, or in elements if `size` is 1, as registers are numbered."""
+    """Return the offset of the element `buffer[indices]` in the buffer's memory, according to its
+    layout, as a linear form. `size` is the size of an element: pass its bytes for an offset in
+    bytes, or 1 for an offset in elements."""
     forms = [simplifier.linear(i) for i in indices]
     layout = buffer.layout
     if layout is None:

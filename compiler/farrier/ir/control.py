@@ -145,7 +145,8 @@ class Grown:
 
 def joined(node: If) -> tuple[Joined, ...]:
     """Return the extents in the results of an If that differ between its branches, without
-    duplicates. Raises ValueError if such an extent is not a symbol used for it alone."""
+    duplicates. In the result, each such extent must be a symbol, and equal symbols must stand for
+    equal pairs of extents; otherwise raise ValueError."""
     extents: dict[Dim, Joined] = {}
     sides = (branch.outputs for branch in node.branches)
     for result, *values in zip(node.results, *sides, strict=True):
@@ -160,7 +161,8 @@ def joined(node: If) -> tuple[Joined, ...]:
 
 def grown(node: Loop) -> tuple[Grown, ...]:
     """Return the extents of carried values that change between iterations, without duplicates.
-    Raises ValueError if such an extent is not a symbol used for it alone."""
+    Within the body and in the result, each such extent must be a symbol, and equal symbols must
+    stand for extents that change equally; otherwise raise ValueError."""
     extents: dict[Dim, Grown] = {}
     for values in zip(node.current, node.carried, node.next, node.results, strict=True):
         for extent, initial, after, result in zip(*(v.type.shape for v in values), strict=True):
@@ -186,14 +188,16 @@ def _as_symbol(extent: Extent) -> Dim:
 
 
 def make_if(node: If, origin: str) -> Node:
-    """Return the If node that these parts describe, with the names and regions of `node`."""
+    """Convert the description `node` of an If (see `If`) back to a graph node, with `origin` as the
+    node's origin. This is the inverse of `control_of`."""
     inputs = (node.condition, *node.captured)
     return Node("If", inputs, node.results, (), node.branches, origin)
 
 
 def make_loop(node: Loop, origin: str) -> Node:
-    """Return the Loop node that these parts describe; the inputs and outputs of its body are set
-    from the parts."""
+    """Convert the description `node` of a Loop (see `Loop`) back to a graph node, with `origin` as
+    the node's origin. This is the inverse of `control_of`. The inputs and outputs of the body are
+    replaced by those in the description."""
     again = () if node.again is None else (node.again,)
     body = dataclasses.replace(
         node.body,

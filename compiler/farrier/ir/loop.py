@@ -16,25 +16,30 @@
     kind     = serial | independent | parallel | vectorized | unrolled | dot | group
              | block | thread | subgroup | pipelined
 
-Variables are unique within a function. The iterations of an independent loop may run in any order,
-which nobody has decided yet; those of a parallel loop run in any order on any thread.
-A vectorized loop is innermost, or holds only straight-line stores, and its iterations run in
-lockstep; a store whose index does not depend on its variable, combined with its own old value by
-add, mul, min or max, is a horizontal reduction. A dot loop is innermost, within a vectorized one,
-and holds one store that adds a product to its element: the target may add up all of them at once. A
-group loop is innermost, within a vectorized one, and holds one store: iterations that store
-neighbours may do so at once.
-A While stands in no vectorized loop. Hardware may begin an iteration of a pipelined loop before the
-one in front of it has ended, as long as no result shows it; all loops within are unrolled.
+Variables are unique within a function. Loops of different kinds run as follows.
 
-A device whose threads come in blocks, as those of a GPU do, runs a nest of block loops as a launch:
-blocks run in any order and never wait for each other. Within them stands one of two forms. In the
-form of *phases* a nest of thread loops is a phase: the threads of the block share its iterations,
-in any order, and all are done where it ends. A nest of subgroup loops is a phase as well, whose
-iterations the subgroups of the block share: 32 threads each, which run its intrinsics together.
-Schedules work on this form. The *lowered* form has one nest of thread loops, and a Barrier where a
-phase may touch what an earlier one wrote.
-`ir/threads.py` states the rules of both.
+The iterations of an independent loop may run in any order, but the schedule has not chosen an order
+yet; those of a parallel loop run in any order on any thread. A vectorized loop is innermost, or
+contains only straight-line stores, and its iterations run in lockstep. A store in it is a
+horizontal reduction if its index does not depend on the loop's variable and it combines the
+element's old value with a new one by add, mul, min or max. A dot loop is innermost, within a
+vectorized loop, and contains one store that adds a product to its element: the target may sum all
+products at once. A group loop is innermost, within a vectorized loop, and contains one store: the
+target may store neighbouring elements at once. Hardware may begin an iteration of a pipelined loop
+before the previous iteration has ended, as long as the results do not change; all loops within it
+are unrolled. A While is never within a vectorized loop.
+
+On a device that runs threads in blocks, such as a GPU, a nest of block loops is a launch: its
+blocks run in any order and never wait for each other. The body of the block loops has one of two
+forms.
+
+In the form of *phases*, on which schedules work, each nest of thread loops is a phase. The threads
+of the block share its iterations, in any order, and all iterations have ended before the next phase
+begins. A nest of subgroup loops is a phase as well: its iterations are shared by the subgroups of
+the block, which consist of 32 threads each and execute intrinsics together.
+
+The *lowered* form has a single nest of thread loops, with a Barrier wherever a phase may access
+memory that an earlier phase has written. `ir/threads.py` states the rules of both forms.
 """
 
 from __future__ import annotations

@@ -147,8 +147,10 @@ def _run(
 
 @dataclasses.dataclass
 class _History:
-    """The number of barriers that a launch has passed, `device` being the number of barriers that
-    also order accesses to arguments, and the statements that have accessed memory."""
+    """The synchronization so far within a launch: the number of all barriers that were passed
+    (`workgroup`), and the number of barriers that also order accesses to the kernel's arguments
+    (`device`). `statements` has the statements that accessed memory, which races are reported
+    with."""
 
     workgroup: int = 0
     device: int = 0
@@ -537,8 +539,8 @@ class _Elements(Points):
         return self.run.element_offsets(self.places[name], values, self.stmt)
 
     def spread(self, shape: tuple[int, ...]) -> tuple[Array, Array]:
-        """Return the thread and the block that each of the elements belongs to, flattened to one
-        dimension."""
+        """Return the number of the thread and the number of the block that each element belongs to,
+        for elements in an array of this shape. Both results are flattened to one dimension."""
         threads, blocks = (np.broadcast_to(each, shape).reshape(-1) for each in self.who)
         return threads, blocks
 

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 
 class Demand(enum.StrEnum):
-    """The relation between a size and an extent that a runtime check requires."""
+    """The relation between a size and an extent that a runtime check requires: the size must be
+    equal to the extent (EXACT), or at least (LEAST) or at most (MOST) as large."""
 
     EXACT = "exact"
     LEAST = "least"

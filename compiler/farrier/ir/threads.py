@@ -87,8 +87,9 @@ class Launch:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LoweredLaunch:
-    """The parts of a launch in the lowered form: the buffers of a block, the nest of thread loops,
-    and the statement that each thread runs. In the form of phases, the nest is ()."""
+    """The parts of a launch in the lowered form: the buffers that each block allocates (`shared`),
+    the nest of thread loops (`threads`), and the statement that each thread runs (`body`). For a
+    launch that is still in the form of phases, `threads` is empty."""
 
     shared: tuple[Buffer, ...]
     threads: tuple[For, ...]

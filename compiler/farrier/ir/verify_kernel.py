@@ -132,8 +132,8 @@ class _Checker:
         return CompilerError(f"kernel {self._root.name}: {message}\n{print_ir(where)}")
 
     def argument(self, buffer: Buffer) -> None:
-        """Check that no extent of an argument can be negative, for any values of the kernel's dims;
-        `own_dims` names the dims so that this holds."""
+        """Check that the extents of an argument are not negative for any values of the kernel's
+        dims. Raises CompilerError."""
         for extent in buffer.shape:
             if not is_less(-1, extent):
                 raise self.error(f"the extent {extent} of {buffer.name} may be negative")

@@ -134,8 +134,9 @@ class _Links:
                 self.axes.discard((stage.buffer.name, first.name))
 
     def _tie(self, buffer: str, at: int, stage: str, axis: str) -> None:
-        """Remove a pair of dimensions and the pair of axes that index them if either pair was
-        removed already, because these can only be merged together."""
+        """Keep two pairs consistent: dimensions `at` and `at + 1` of `buffer`, and the axes of
+        `stage` that index them, of which `axis` is the first. They can only be merged together, so
+        if either pair was removed, remove the other one too."""
         if (buffer, at) not in self.dims or (stage, axis) not in self.axes:
             self.dims.discard((buffer, at))
             self.axes.discard((stage, axis))
@@ -190,8 +191,9 @@ def _replaced(
     changed: Mapping[str, Buffer],
     kept: Mapping[str, tuple[int, ...]],
 ) -> TensorProgram:
-    """Return the program with these stages and with the buffers in `changed`, which are indexed
-    only along the dimensions that `kept` lists for each."""
+    """Return the program with the stages `stages`, in which the buffers named in `changed` are
+    replaced. `kept` lists the dimensions of each such buffer that the new buffer still has; the
+    indices along all other dimensions are dropped."""
     if not changed and tuple(stages) == program.stages:
         return program
 

@@ -15,8 +15,9 @@ from farrier.lower.padding import Padding
 
 
 def zeros_around(stage: Stage, buffer: Buffer, padding: Padding) -> Stmt:
-    """Return the nest that writes the halo of an output: a parallel loop over the indices of the
-    first axis with a halo, within it a loop over all blocks of the axes without.
+    """Return the loop nest that writes the zeros of the halo around an output. Its outermost loop
+    is parallel and runs over the first axis that has a halo. Inside, loops run over all other axes:
+    by blocks of elements along the axes without a halo.
 
     If the loop that computes the output is distributed along the same axis, a thread writes the
     zeros next to its own values.
@@ -70,11 +71,12 @@ def zeros_around(stage: Stage, buffer: Buffer, padding: Padding) -> Stmt:
 def _blocks(
     stage: Stage, buffer: Buffer, shape: Shape, name: str
 ) -> tuple[list[Extent], dict[int, Expr], dict[int, tuple[Expr, int]]]:
-    """Decompose the variable `name` of one loop over all axes without halo into the indices of the
-    axes.
+    """Compute the indices along the axes without a halo from the variable `name` of a single loop
+    over all their blocks.
 
-    Return the numbers of blocks of the axes, the index of each axis that is not blocked, and (first
-    index, block size) for each blocked axis.
+    Return three values: the number of blocks along each of these axes; the index of each axis that
+    the layout does not divide into blocks; and, for each axis that it does divide, the index at
+    which the block begins and the size of a block.
     """
     layout = buffer.layout
     assert layout is not None

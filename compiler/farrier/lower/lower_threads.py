@@ -62,9 +62,9 @@ class _Part:
         same = self.terms == other.terms and self.modulus == other.modulus
         return same and self.const != other.const
 
-    def a_turn_ago(self, var: str) -> _Part:
-        """Return the slice expressed in the value that the loop variable `var` has one iteration
-        later."""
+    def in_previous_iteration(self, var: str) -> _Part:
+        """Return the slice that the same access selected in the previous iteration of the loop over
+        `var`, expressed in the value that `var` has in the current iteration."""
         const = self.const - dict(self.terms).get(var, 0)
         return dataclasses.replace(self, const=const % self.modulus)
 
@@ -90,7 +90,7 @@ class _Access:
         return not (self.part and other.part and self.part.is_apart(other.part))
 
     def after_turn(self, var: str) -> _Access:
-        part = None if self.part is None else self.part.a_turn_ago(var)
+        part = None if self.part is None else self.part.in_previous_iteration(var)
         return dataclasses.replace(self, part=part)
 
     def after_loop(self, var: str) -> _Access:
@@ -286,7 +286,7 @@ class _Launch:
         mask = exchange_of(nest, body)
         threads = self._as_threads(nest, _exchange(mask, body) if mask else body)
         accesses = frozenset(each for each in accesses if each.name not in begun)
-        is_alone = nest[0].kind is LoopKind.THREAD and not mask and self._may_part(nest, body)
+        is_alone = nest[0].kind is LoopKind.THREAD and not mask and self._may_diverge(nest, body)
         is_together = mask > 0 or nest[0].kind is LoopKind.SUBGROUP
         if not clashes:
             met = pending - {_APART} if is_together else pending
@@ -327,9 +327,9 @@ class _Launch:
             return None
         return _Part(frozenset(terms.items()), form.const % modulus, modulus)
 
-    def _may_part(self, nest: tuple[For, ...], body: Stmt) -> bool:
-        """Check whether threads of a subgroup may diverge in a phase, that is, execute different
-        statements."""
+    def _may_diverge(self, nest: tuple[For, ...], body: Stmt) -> bool:
+        """Check whether the threads of a subgroup may diverge in a phase. They may if not all
+        threads of the block take part, or if the phase contains a condition."""
         if threads_of(nest) < math.prod(number(extent) for _, extent in self._threads):
             return True
         return any(

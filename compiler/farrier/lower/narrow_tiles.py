@@ -115,12 +115,9 @@ class Tiles:
         self._adding: dict[int, tuple[Alloc, bool]] = {}
 
     def narrower(self, body: Stmt, guard: Guard) -> Iterator[int]:
-        """Yield the widths below the full one for which a tail gets a tile of its own, smallest
-        first, as numbers of values of the guard's inner terms.
-
-        There are none unless these terms are the variable of one unrolled loop over a register tile
-        that accumulates sums.
-        """
+        """Yield the widths, smaller than that of the full tile, for which a tail gets a register
+        tile of its own, smallest first. A width is measured in values of the guard's inner
+        terms."""
         bounded = self._tile_of(body, guard)
         if bounded is None:
             return
@@ -130,9 +127,10 @@ class Tiles:
             yield width * step
             width *= 2
 
-    def is_beside_work(self, body: Stmt, guard: Guard) -> bool:
-        """Check whether there is much other work next to the loop in which the guard's tile is
-        allocated. If the guard were decided here, each width of the tile would copy that work."""
+    def is_next_to_work(self, body: Stmt, guard: Guard) -> bool:
+        """Check whether `body` contains much code outside of the loop in which the guard's tile is
+        allocated. Deciding the guard here would copy that code for each width of the tile, so the
+        guard is then left to the tile."""
         bounded = self._tile_of(body, guard)
         if bounded is None or bounded[0].around is None:
             return False
@@ -246,12 +244,13 @@ def parts_of_tail(
 
 
 def shortened(stmt: Stmt, before: Stmt, after: Stmt, origins: Mapping[str, str]) -> Stmt | None:
-    """Return the result of partitioning `after`, derived from the result `stmt` of partitioning
-    `before`, which has the same statements with longer loops.
+    """Derive the result of partitioning `after` from `stmt`, the result of partitioning `before`.
+    The two statements differ only in the extents of some loops, which are shorter in `after`; the
+    derived statement is `stmt` with these loops shortened. `origins` maps each copied loop to its
+    original.
 
-    Return None if `after` must be partitioned itself, because partitioning cut one of the shortened
-    loops, or because such a loop has a single iteration, about which more is known. `origins` maps
-    a copied loop to the original.
+    Return None if that is not possible and `after` must be partitioned itself: partitioning cut one
+    of the shortened loops, or one of them has a single iteration in `after`.
     """
     lengths: dict[str, tuple[Extent, Extent]] = {}
     for old, new in zip(walk_stmts(before), walk_stmts(after), strict=True):

@@ -100,8 +100,8 @@ def _extend(
 
 
 def _whole_block(extent: Extent, whole: Extent) -> int | None:
-    """Return the smallest power of two that rounds `extent` up to `whole`; or `whole` itself if
-    there is none and it is a number; else None."""
+    """Return a block size such that `extent`, rounded up to whole blocks, is `whole`: the smallest
+    such power of two. If there is none, return `whole` itself if it is a number, else None."""
     for power in range(number(whole).bit_length() if isinstance(whole, int) else _MOST_POWER):
         block = 1 << power
         if ceildiv(extent, block) * block == whole:

@@ -55,11 +55,12 @@ _MOST = 4096
 
 
 class Part(NamedTuple):
-    """The single iteration of the surrounding loops that uses a tile in part; `at` are the values
-    of the loop variables.
+    """A tile of which exactly one iteration of the surrounding loops uses only a part; `at` maps
+    the variables of these loops to their values in that iteration.
 
-    The tile is used completely if a guard's outer terms add up to at least `whole`, and not at all
-    if they add up to less than `least`, which is None if that never happens.
+    A guard decides how much of the tile an iteration uses. If the guard's outer terms add up to at
+    least `whole`, it uses the complete tile. If they add up to less than `least`, it uses nothing;
+    `least` is None if that never happens.
     """
 
     at: Mapping[str, int]

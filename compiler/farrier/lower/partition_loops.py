@@ -67,15 +67,18 @@ def partition_loops(function: Function) -> Function:
             for i_tail in vectorized(2):
                 b[0, i_tail + 8] = a[0, i_tail + 8]
 
-    A guard is a lower bound on a linear form, in an If or a Select. Seen from the loop over a
-    variable `v`, the terms of the form are outer (their variables are bound here) or inner (bound
-    by loops within). If a bound on `v` alone makes the guard hold for all inner iterations, the
-    loop is cut in two; if that takes another form of outer terms (a digit of a fused loop), or the
-    loop is parallel, the body gets an If. Cutting at every level from the outside in leaves tails
-    whose guards have shortened the inner loops to constant extents. A guard stays in an inner loop
-    that does enough work to amortize the test if the guard is symbolic, so that it shortens
-    nothing, or if removing it would copy much code. `partial_tiles` decides whether a guard is left
-    to a tile in such a loop.
+    A guard is a condition of an If or a Select that bounds a linear form of loop variables from
+    below. Seen from the loop over a variable `v`, the form has outer terms, whose variables have a
+    value at this point, and inner terms, whose variables are those of loops within.
+
+    If a bound on `v` alone makes the guard hold for all inner iterations, the loop over `v` is cut
+    in two at that bound. If that takes another condition on the outer terms (such as on a digit of
+    a fused loop), or if the loop is parallel, its body becomes an If instead. Loops are cut from
+    the outside in, so that in the tails, the guards reduce the inner loops to constant extents.
+
+    A guard stays where it is, in an inner loop that does enough work to amortize the test, in two
+    cases: the guard is symbolic, so that it would not shorten a loop; or removing it would copy
+    much code. `partial_tiles` decides whether a guard is left to a register tile in such a loop.
     """
     body = _Partitioner(function).stmt(function.body, Simplifier({}))
     return dataclasses.replace(function, body=body)
@@ -84,10 +87,11 @@ def partition_loops(function: Function) -> Function:
 class _Partitioner:
     """A traversal of a nest that carries the facts known at each statement.
 
-    `_loops` are the loops around the current statement. The guards of the loops `_sunk` (symbolic
-    guards) and `_left` (guards on constants) are decided at the allocation of a tile. `_settled`
-    are the tests already made around the statement, and `_around` maps each buffer to the loops
-    around its last Alloc.
+    `_loops` are the loops around the current statement. Some guards are not decided in these loops
+    but later, at the allocation of a register tile: `_sunk` has the loops that deferred guards on
+    symbolic sizes, `_left` the loops that deferred guards on constants. `_settled` are the conditions
+    of the Ifs already placed around the statement. `_around` maps each buffer to the loops around
+    its last Alloc.
     """
 
     def __init__(self, function: Function) -> None:
@@ -252,7 +256,7 @@ class _Partitioner:
             if is_less(high, low):
                 return EMPTY  # No values of the dims reach this code.
             is_symbolic = any(isinstance(end, Dim) for end in (low, high, guard.low, guard.high))
-            if is_symbolic and self._tiles.is_beside_work(body, guard):
+            if is_symbolic and self._tiles.is_next_to_work(body, guard):
                 sunk = True
                 continue
             if not is_symbolic and self._is_left_to_tile(guard, var, body, context):

@@ -79,7 +79,7 @@ def whole_tile(
             names = variables(condition)
             if names & lanes or here.truth(condition):
                 continue
-            free = _determined(store.indices, here) | around.get(store.buffer.name, frozenset())
+            free = _recoverable(store.indices, here) | around.get(store.buffer.name, frozenset())
             bound = {name for name in names - free if here.bounds(Var(name)) != (0, 0)}
             symbolic = any(isinstance(part, Size) for part in walk(condition))
             if not symbolic or bound or any(loads(condition)):
@@ -122,9 +122,9 @@ def _stores(
             raise AssertionError(f"{stmt} fills no registers")
 
 
-def _determined(indices: Indices, simplifier: Simplifier) -> frozenset[str]:
-    """Return the variables whose values follow from the position of an element, because an index
-    contains them as digits with disjoint ranges."""
+def _recoverable(indices: Indices, simplifier: Simplifier) -> frozenset[str]:
+    """Return the variables whose values can be recovered from `indices`. An index `16*v + l` with l
+    in [0, 16), for example, determines both `v` and `l`, like the digits of a number."""
     names: set[str] = set()
     for index in indices:
         terms = simplifier.linear(index).terms

@@ -76,10 +76,11 @@ def writes(stmt: Stmt) -> set[str]:
 
 
 def changed_after(body: Stmt, producers: Sequence[Stmt]) -> list[str]:
-    """Return the buffers that `producers` read and that a later statement writes.
+    """Return the names of the buffers that one of `producers` reads and that a later statement
+    writes. `producers` are statements of the outermost block of `body`.
 
-    `producers` are statements of the outermost block of `body`. A value that they compute from such
-    a buffer must not be computed any later.
+    A producer that reads such a buffer must not be moved to a later position, where it would read
+    the new values.
     """
     statements = outermost_block(body)
     own = {name for producer in producers for name in writes(producer)}

@@ -342,8 +342,8 @@ def _merged(layout: Layout | None, axis: int) -> Layout | None:
 
 
 def partition(function: Function, buffer: str, axis: int, banks: int) -> Function:
-    """Deal out the elements of an axis of an allocated buffer to banks in turn, which hardware
-    reads and writes in one cycle.
+    """Distribute the elements of an axis of an allocated buffer over `banks` banks: element i goes
+    to bank i % banks. Hardware can access all banks in the same cycle.
 
     before:
         @function
@@ -362,7 +362,8 @@ def partition(function: Function, buffer: str, axis: int, banks: int) -> Functio
                 for j in serial(4):
                     b[j] = t[2 * j] + t[2 * j + 1]
 
-    Hardware makes a bank of each part of a buffer whose number every access names as a constant.
+    The axis is split in two, `i % banks` and `i // banks`. Hardware implements each bank as a
+    separate memory if all accesses name the bank by a constant.
     """
     nest = NestView(function, "partition")
     path = nest.path_to_alloc(buffer)

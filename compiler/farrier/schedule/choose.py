@@ -1,4 +1,4 @@
-"""Primitive `choose`: fix a size that a loop nest leaves open for the schedule to choose."""
+"""The schedule primitive `choose`: fix a size that a loop nest leaves to the schedule."""
 
 from __future__ import annotations
 

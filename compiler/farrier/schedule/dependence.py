@@ -153,8 +153,9 @@ class _Agreement:
         self._pairs[left, right] = None
 
     def _join_digits(self) -> None:
-        """Derive the equality of two numbers from that of their digits, terms `(e // place) %
-        base`, where the digits known to be equal determine the numbers."""
+        """Derive that two numbers are equal because all their digits are. A digit of `e` is a term
+        of the form `(e // place) % base`. The digits that are known to be equal must distinguish
+        all values in the range of the numbers."""
         for pair in list(self._pairs):
             for left, right in self._wholes(*pair):
                 if (left, right) in self._resolved:
@@ -168,8 +169,9 @@ class _Agreement:
                     self._work.append((linear(left), linear(right)))
 
     def _wholes(self, left: Expr, right: Expr) -> list[tuple[Expr, Expr]]:
-        """Return the pairs of numbers of which the equal expressions `left` and `right` may be
-        digits.
+        """Given two expressions that are known to be equal, return the pairs (e1, e2) such that
+        `left` is a digit of `e1` and `right` is the same digit of `e2`. Return an empty list if
+        they are not digits.
 
         A digit `l // 4` in `16*c + l // 4` also makes that sum a digit of `64*c + l`.
         """
@@ -246,8 +248,9 @@ def _digit(atom: Expr) -> tuple[Expr, Extent, Extent] | None:
 
 
 def _determine(digits: list[tuple[Extent, Extent]], width: Extent) -> bool:
-    """Check whether digits, pairs (place, base), distinguish each of `width` consecutive
-    numbers."""
+    """Check whether the values of some digits determine a number, if it is one of `width`
+    consecutive numbers. The digit (place, base) of a number e is `(e // place) % base`, or `e //
+    place` if base is 0."""
     covered: Extent = 1  # The digits so far determine the number modulo this.
     for place, base in sorted(digits, key=lambda digit: bounds(digit[0])[1]):
         if covered % place != 0:

@@ -1,4 +1,5 @@
-"""Primitive: reuse_buffer."""
+"""The schedule primitive `reuse_buffer`: keep elements that successive iterations of a loop read in
+a local buffer."""
 
 from __future__ import annotations
 
@@ -98,8 +99,9 @@ def _edit(
     assert isinstance(extent, int)
 
     def moved(part: str, count: int, to: int, begin: Expr | None) -> Stmt:
-        """Return a nest that fills `count` elements of the axis, from `to` on: with those `step`
-        further on, or with those of the source in the iteration `begin`."""
+        """Return the nest that sets `count` elements of the buffer, from index `to` of the axis on.
+        If `begin` is None, their new values are the elements `step` further on in the buffer.
+        Otherwise they are read from the source, as the iteration `begin` of the loop needs them."""
         prefix = f"{name}_first_" if part == "first" else f"{name}_"
         others = [(f"{prefix}{n}", size) for n, size in enumerate(shape) if n != axis]
         turn = f"{name}_{part}"

@@ -335,8 +335,10 @@ class RowLaunch:
         return sum(self._rows * width * part.store.buffer.dtype.nbytes for part in parts)
 
     def _groups(self) -> int:
-        """Return the number of threads of a row that combine partial results in the first of two
-        steps."""
+        """Return the number of groups into which the threads of a row are divided to combine their
+        partial results: about the square root of their number. In the first step, one thread for
+        each group combines the results of the group; in the second step, the results of the groups
+        are combined."""
         return 1 << (self._threads.bit_length() // 2)
 
     def _rest(self, buffer: Buffer) -> list[Extent]:

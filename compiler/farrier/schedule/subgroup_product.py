@@ -404,8 +404,9 @@ class _Launch:
         return self._placed(self._sources[side].value, side, at, term, turn)
 
     def _placed(self, value: Expr, side: int, at: Expr, term: Expr, turn: Expr) -> Expr:
-        """Return an expression over the axes of a factor and the sum, at row or column `at` of this
-        tile and term `term` of an iteration."""
+        """Return `value`, an expression over the axes of the product, for one element of a factor:
+        row (`side` 0) or column (`side` 1) `at` of this block's tile, and term `term` in iteration
+        `turn` of the loop over slices of the sum."""
         values: dict[str, Expr] = {name: Var(f"{name}_b") for name, _ in self._product.batch}
         values |= digits(self._number(side, at), self._sides[side].axes)
         values |= digits(self._term(term, turn), self._product.sums)

@@ -129,15 +129,16 @@ class _Launch:
         places = _places(self._product)
         points = [(name, (name, extent)) for name, extent in self._product.batch]
         for side in (0, 1):
-            *outer, (name, extent) = self._sides[side].axes or ((self._lone(side), 1),)
+            *outer, (name, extent) = self._sides[side].axes or ((self._unit_axis(side), 1),)
             points += [(axis[0], axis) for axis in outer]
             points.append((name, (self._group(name), ceildiv(extent, self._each[side]))))
         # An axis that the result lacks has one element.
         points.sort(key=lambda point: places.get(point[0], -1))
         return tuple(axis for _, axis in points)
 
-    def _lone(self, side: int) -> str:
-        """Return the name of an axis of extent 1 for a factor that has no axis of its own."""
+    def _unit_axis(self, side: int) -> str:
+        """Return the name of an additional axis of extent 1, for a factor without row axes (`side`
+        0) or without column axes (`side` 1)."""
         return f"{self._name}_{('row', 'column')[side]}_axis"
 
     def _group(self, axis: str) -> str:
@@ -186,9 +187,9 @@ class _Launch:
         return For(number.name, self._each[side], LoopKind.UNROLLED, load)
 
     def _place(self, side: int, number: Expr) -> tuple[dict[str, Expr], list[Expr]]:
-        """Return the index along the last axis of a factor for neighbour `number` of this thread,
-        as a variable's value, and the guard that this index is within the axis (none if groups
-        divide it)."""
+        """Return where neighbour `number` of this thread lies along the last row axis (`side` 0) or
+        column axis (`side` 1): its index, as a mapping from the name of the axis, and the guard
+        that this index is within the axis. The list of guards is empty if every index is."""
         axes, each = self._sides[side].axes, self._each[side]
         if not axes:
             return {}, [] if each == 1 else [e.less(number, 1)]
@@ -227,8 +228,8 @@ class _Launch:
 
 
 def _places(product: Product) -> dict[str, int]:
-    """Return the position of each axis of a product among the axes of the result, by name. Parts of
-    one axis of the result have its position."""
+    """Return a mapping from the name of each axis of a product to the position of that axis in the
+    result. If an axis of the result was split into several axes, all of them have its position."""
     return {
         name: at
         for at, loop in enumerate(product.points.values())

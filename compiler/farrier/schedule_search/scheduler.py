@@ -39,8 +39,9 @@ class _State:
         return self.batches + self.in_flight > 0
 
     def expected(self, unknown: float = 1.0) -> float:
-        """Return the seconds that the next batch is expected to save, in addition to the batches in
-        flight, each of which counts as `unknown` measured batches."""
+        """Return the seconds that another batch of the task is expected to save. Batches in flight,
+        whose results are not known yet, reduce the expectation as if each were `unknown` measured
+        batches."""
         if self.exhausted or self.barren >= PATIENCE:
             return 0.0
         batches_so_far = 1 + self.batches + unknown * self.in_flight

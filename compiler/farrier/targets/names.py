@@ -100,8 +100,8 @@ def to_text(description: MachineDescription) -> str:
 
 
 def called(text: str) -> str:
-    """Return a target's name for messages; of a target without a name, its CPU and number of
-    cores."""
+    """Return the name under which messages mention a target: the argument of `--target` if it is a
+    name, or else, for a JSON description, the CPU and the number of cores."""
     driver, device = driver_and_device(text)
     if driver:
         return f"{called(device)} driven by {called(driver)}"

@@ -84,8 +84,8 @@ def assemble(planned: Plan, objects: Sequence[bytes], target: BareTarget) -> Lin
 
 
 def _lent(planned: Plan) -> tuple[int, ...]:
-    """Return the offset in the workspace of each input and output, or -1 where that tensor has
-    memory of its own."""
+    """Return, for each input and then each output, its offset in the workspace, or -1 if the tensor
+    has memory of its own outside the workspace."""
     program, lent = planned.program, planned.memory.lent
     names = [program.home(value).name for value in (*program.inputs, *program.outputs)]
     return tuple(typical(lent[name]) if name in lent else -1 for name in names)

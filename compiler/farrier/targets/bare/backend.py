@@ -103,7 +103,8 @@ class BareTarget(CpuTarget):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _SharedFlash(BareTarget):
-    """A target whose flash holds this number of kernels."""
+    """A microcontroller whose flash must hold the code of `kernels` kernels. Schedules for it weigh
+    the size of code the more, the more kernels there are."""
 
     kernels: int = 1
 

@@ -61,8 +61,9 @@ class EmulatedBoard:
 
     @classmethod
     def of_image(cls, image: BoardImage, symbol: str, sizes: Sequence[int]) -> EmulatedBoard:
-        """Return a board that calls the entry point `symbol` of an image with memory areas of these
-        sizes. A run returns the content of every area after the call. Raises CompilerError."""
+        """Return a board that calls the entry point `symbol` of an image. The arguments of the call
+        are pointers to separate areas of memory, with the sizes in bytes in `sizes`. A run returns
+        the content of every area after the call. Raises CompilerError."""
         board = emulated_board(CORES[image.header.core])
         return cls(board, image_program(image, symbol, tuple(sizes), board), sizes)
 

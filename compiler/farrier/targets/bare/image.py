@@ -49,12 +49,15 @@ def linked_image(core: str, content: bytes, symbols: Sequence[str]) -> BoardImag
     defined = functions(linked)
     # Addresses of Thumb functions have the lowest bit set.
     entries = {symbol: defined[symbol] & ~1 for symbol in symbols}
-    return BoardImage(Header(core, entries, _moved(core, linked)), contents(linked, ".image"))
+    return BoardImage(
+        Header(core, entries, _relocated_words(core, linked)), contents(linked, ".image")
+    )
 
 
-def _moved(core: str, linked: bytes) -> Mapping[str, tuple[int, ...]]:
-    """Return the offsets of the words in an image that must be adjusted when the image is moved, by
-    kind of adjustment. Raises CompilerError for an unsupported relocation type."""
+def _relocated_words(core: str, linked: bytes) -> Mapping[str, tuple[int, ...]]:
+    """Return the offsets of the words in an image that contain addresses, and must be adjusted when
+    the image is loaded at another address. The keys are the kinds of adjustment. Raises
+    CompilerError for an unsupported relocation type."""
     is_riscv = CORES[core].arch.startswith("riscv")
     moved, kept = (_RISCV_MOVED, _RISCV_KEPT) if is_riscv else (_ARM_MOVED, _ARM_KEPT)
     places: dict[str, list[int]] = collections.defaultdict(list)

@@ -14,9 +14,9 @@ from farrier_device.codec import Natural
 @dataclasses.dataclass(frozen=True, slots=True)
 class BarePart(ManifestPart):
     """The entry point of the object file, and the bytes of each input, of each output, of the
-    workspace and of the parameters. `sizes` is the number of 64-bit integers that the entry point
-    takes in addition. `lent` has the offset in the workspace of each input and output, or -1 where
-    that tensor has memory of its own."""
+    workspace and of the parameters. `sizes` is the number of 64-bit integers in the array that the
+    entry point takes as its last argument. `lent` has, for each input and then each output, the
+    tensor's offset in the workspace, or -1 if it has memory of its own."""
 
     whose: ClassVar = "microcontrollers"
 

@@ -18,7 +18,8 @@ from farrier_device.runners.in_process import InProcessRunner
 
 
 class _Run(NamedTuple):
-    """A prepared launch: an emulated board, and the memory areas with which its code is called."""
+    """A launch that is ready to run: the emulated board with its program, and the memory of each
+    argument. A run copies this memory to the board, and back afterwards."""
 
     board: EmulatedBoard
     memories: Sequence[memoryview]

@@ -171,7 +171,8 @@ class Fragments:
         self._b.store(other, addresses[0], _WORD)
 
     def are_choices(self, copy: Intrinsic, clear: Intrinsic) -> bool:
-        """Check whether one call copies to a tile, and the other call clears the same tile."""
+        """Check whether `copy` is an asynchronous copy to a tile, and `clear` sets the same tile to
+        zero. The two branches of an If then become one instruction, which copies or clears."""
         dtype = copy.operands[0].buffer.dtype
         names = (copy_name(dtype), clear_name(dtype))
         return (copy.name, clear.name) == names and copy.operands[0] == clear.operands[0]

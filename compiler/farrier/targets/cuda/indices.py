@@ -83,8 +83,8 @@ class Indices:
         return emit_extent(extent, self._symbol, functools.partial(self._b.hoisted, 0))
 
     def counted(self, extent: Extent) -> tuple[Type, Operand]:
-        """Return the type of the variable of a loop with this extent, and the extent as an operand
-        of that type."""
+        """Return the type of a loop counter that can count to `extent`, which is i32 if possible
+        and else i64, and the extent as an operand of that type."""
         kind = I32 if _most(extent) < _LIMIT else I64
         return kind, self._converted(self.size(extent), kind)
 

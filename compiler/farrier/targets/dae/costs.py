@@ -24,8 +24,8 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Room:
-    """The scratchpad space of a virtual thread, in elements of each scratchpad; `tile` is the
-    number of sums of one tile."""
+    """The number of elements that each virtual thread needs in the scratchpads for `inputs`,
+    `weights` and `sums`. `tile` is the number of sums in one tile of the result."""
 
     inputs: int
     weights: int
@@ -68,8 +68,8 @@ class Costs:
         return self._image(columns) * int(not self.product.is_depthwise)
 
     def _image(self, columns: Columns) -> Ints:
-        """Return the number of input elements (a block of channels at one point each) that one
-        group of instructions reads."""
+        """Return the number of input elements that one group of instructions loads, for each
+        candidate. An element is a block of channels at one point."""
         points = self._window(0, columns["rows"]) * self._window(1, columns["columns"])
         return columns["blocks" if self.product.is_depthwise else "inputs"] * points
 

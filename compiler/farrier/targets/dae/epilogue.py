@@ -208,10 +208,10 @@ class _Epilogue:
         if operation is None:
             raise UnfitError(f"the vector unit has no operation {expr.op.value} of {kind.value}")
         left = self._value(expr.left, stage)
-        if operation is Alu.FLOAT_ADD and (factor := self._taken(left)) is not None:
+        if operation is Alu.FLOAT_ADD and (factor := self._pop_multiplication(left)) is not None:
             return self._multiply_add(left, factor, self._value(expr.right, stage))
         right = self._value(expr.right, stage)
-        if operation is Alu.FLOAT_ADD and (factor := self._taken(right)) is not None:
+        if operation is Alu.FLOAT_ADD and (factor := self._pop_multiplication(right)) is not None:
             return self._multiply_add(right, factor, left)
         if isinstance(left, Channels | int):
             if expr.op is BinaryOp.SUB:
@@ -221,10 +221,10 @@ class _Epilogue:
             raise UnfitError("it computes with constants alone")
         return self._emit(operation, left, right)
 
-    def _taken(self, value: Operand) -> int | None:
-        """If the last step multiplies a tile by a constant, remove the step and return the
-        constant, so that the multiplication and a following addition are rounded once, as on
-        processors."""
+    def _pop_multiplication(self, value: Operand) -> int | None:
+        """If the last step so far multiplies the tile `value` by a constant, remove that step and
+        return the constant; else return None. The caller then emits one step that multiplies and
+        adds, which is rounded once, as on processors."""
         last = self._steps[-1] if self._steps else None
         if last is None or last.tile != value or last.operation is not Alu.FLOAT_MULTIPLY:
             return None

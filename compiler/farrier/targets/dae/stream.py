@@ -38,8 +38,9 @@ def instructions_of(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Group:
-    """The work between two tokens: a range of input blocks for a tile. `number` counts all groups,
-    and `tile_number` all tiles."""
+    """The instructions between two synchronizations: they load a range of input blocks and add the
+    products to the sums of one tile. `number` counts the groups of all tiles, `tile_number` the
+    tiles."""
 
     tile: Tile
     inputs: Span

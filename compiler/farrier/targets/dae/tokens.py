@@ -152,9 +152,9 @@ def _along(instruction: Instruction, memory: Pad, name: str, loops: int, *, writ
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Order:
-    """A program with its waiting relation: the numbers of the instructions for which each
-    instruction waits. Before instruction n begins, the first `seen[n, m]` instructions of module m
-    have finished."""
+    """The order of instructions that the token queues enforce. `waits[n]` has the numbers of the
+    instructions for which instruction n waits. Before instruction n begins, the first `seen[n, m]`
+    instructions of module m have finished."""
 
     waits: Sequence[Sequence[int]]
     # The position of each instruction among the instructions of its module.

@@ -122,9 +122,9 @@ class DrivenBackend(Backend):
         return assemble(planned, objects, target, self.library_kind, self.files)
 
     def files(self, kernels: Mapping[str, str]) -> Sequence[CodeObject]:
-        """Return the code objects of an artifact that contain the device's kernels: by default one
-        for each kernel. `kernels` maps names to source texts. File names have the last 90
-        characters of a kernel's name, which are unique."""
+        """Return the code objects of an artifact that contain the device's kernels. `kernels` maps
+        the name of each kernel to its source text. By default, each kernel has a code object of its
+        own, whose file name consists of the last 90 characters of the kernel's name."""
         from farrier.artifact.code import CodeObject
 
         kind = self.kernel_kind

@@ -113,13 +113,13 @@ def space(program: TensorProgram | Function, limits: Limits, device: Device) -> 
     if isinstance(program, Function):
         return None
     program = inline(program)
-    products = [Direct.of(*each) for each in named_products(program, _is_taken)]
+    products = [Direct.of(*each) for each in named_products(program, _is_suitable)]
     return Space.of(RULE, _Kernel(program, products, limits, device)) if products else None
 
 
-def _is_taken(product: Product) -> bool:
-    """Check whether a product has few terms, and tiles of it would be mostly empty or reused too
-    little."""
+def _is_suitable(product: Product) -> bool:
+    """Check whether this rule applies to a product: it has few terms, and tiles of it would be
+    mostly empty or have too little reuse of the factors."""
     terms = _size(product_of(extent for _, extent in product.sums))
     sizes = [_size(side.extent) for side in (product.rows, product.columns)]
     return terms <= _MOST_TERMS and (min(sizes) <= _FEW or terms <= _FEW_TERMS)

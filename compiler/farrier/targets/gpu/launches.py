@@ -31,7 +31,9 @@ def entry_points(function: Function) -> tuple[EntryPoint, ...]:
 
 
 def is_natural(expr: Expr) -> bool:
-    """Check whether an integer expression is known to be non-negative from its form."""
+    """Check whether an integer expression cannot be negative because of its form: it combines
+    non-negative constants, loop variables and sizes by operators that preserve the property. Loop
+    variables always count from zero. Return False if the form does not decide it."""
     match expr:
         case Const(value, _):
             return value >= 0

@@ -39,9 +39,9 @@ _MARGIN = 2.0
 
 @dataclasses.dataclass(frozen=True)
 class Sum:
-    """A sum of a kernel: the name of the buffer in which it is stored, its longest axis, and
-    that axis's extent. `product` is the matrix product that it sums, if
-    any."""
+    """A sum in a kernel that can be divided into parts. It is stored in the buffer `stored`; `axis`
+    is the longest axis that it reduces, with `extent` elements. `product` is the matrix product
+    whose terms it adds, or None."""
 
     stored: str
     axes: tuple[Axis, ...]

@@ -82,9 +82,9 @@ def with_the_rest(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Nest:
-    """A nest that becomes a launch, and its outermost loops (`points`), whose iterations are
-    independent. If `is_alone` is true, the nest is a single iteration around statements that depend
-    on each other."""
+    """A loop nest that becomes a launch. `points` are its outermost loops whose iterations are
+    independent, for which there is one thread each. If `is_alone` is true, the nest has no such loop:
+    the statements depend on each other, and a single thread executes them."""
 
     stmt: For
     points: tuple[str, ...]
@@ -213,7 +213,8 @@ def bind_points(
 
 
 def _neighbours(stmt: Stmt, packed: frozenset[DType]) -> int:
-    """Return the largest number of elements of a word that a nest writes, 1 if it writes no packed
-    dtype."""
+    """Return the number of elements that one thread must write together: the elements that share a
+    32-bit word, for the narrowest dtype in `packed` that the nest writes. It is 1 if the nest
+    writes none of these dtypes."""
     written = (b.dtype for s in walk_stmts(stmt) for b in s.writes if b.scope is MemoryScope.PARAM)
     return max((_WORD // dtype.nbytes for dtype in written if dtype in packed), default=1)

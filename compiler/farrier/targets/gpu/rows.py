@@ -132,8 +132,8 @@ def _group(names: tuple[str, ...], rows: Rows) -> Group:
 
 
 def _is_dense(part: Part) -> bool:
-    """Check whether some load in a pass reads adjacent elements of a row from adjacent
-    addresses."""
+    """Check whether successive iterations of a pass over a row read adjacent elements, for at least
+    one of the loads in the pass."""
     inner = Var(part.inner[-1][0])
     simplifier = Simplifier({})
     steps = [

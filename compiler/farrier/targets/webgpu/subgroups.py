@@ -53,9 +53,10 @@ def has_exchanges(body: Stmt) -> bool:
 
 
 def thread_number(threads: int) -> list[str]:
-    """Return the statements that define the number `thread_` of a thread, by which `lanes_`
-    neighbours are a subgroup: 0 where a block of `threads` has incomplete subgroups, and exchanges
-    do not rely on them."""
+    """Return the WGSL statements that define two variables of a thread. `thread_` is its number in
+    the block, such that the threads of a subgroup have consecutive numbers. `lanes_` is the number
+    of threads in a subgroup. If a block of `threads` threads has a subgroup that is not full,
+    `lanes_` is 0, and exchanges use workgroup memory instead."""
     return [
         f"  let are_complete_ = subgroups_ * size_ == {threads}u;",
         "  let lanes_ = select(0u, size_, are_complete_);",

@@ -385,8 +385,8 @@ class _Entry:
         assert_never(stmt)
 
     def _check_together(self, branch: If) -> None:
-        """Raise InexpressibleError if a branch has an exchange, which may wait for all threads of
-        the block."""
+        """Raise InexpressibleError if threads exchange values within `branch`. An exchange may wait
+        for all threads of the block, and some of them might not take the branch."""
         if self._has_exchanges and subgroups.has_exchanges(branch):
             raise InexpressibleError("its threads exchange values in a branch")
 

@@ -433,8 +433,8 @@ class RegisterTileKernel(ProgramKernel):
         schedule.group(group)
 
     def _is_paced(self, decisions: Decisions) -> bool:
-        """Check whether the steps of a sum, with one prefetch each, suffice to prefetch each cache
-        line of the next panel once."""
+        """Check whether a prefetch in every step of a sum would fetch each cache line of the next
+        panel at most `PACED` times on average. If not, fewer prefetches are emitted."""
         columns = {name: np.array([value]) for name, value in decisions.items()}
         tiles, threads = _tiles(columns), self.machine.threads
         hints = microkernel.hints_a_line(self._problem.points, tiles, threads)

@@ -287,8 +287,8 @@ class WinogradKernel(ProgramKernel):
         return schedule
 
     def _is_paced(self, decisions: Decisions) -> bool:
-        """Check whether the steps of a sum, with one prefetch each, suffice to prefetch each cache
-        line of the next panel once."""
+        """Check whether a prefetch in every step of a sum would fetch each cache line of the next
+        panel at most `PACED` times on average. If not, fewer prefetches are emitted."""
         tiles = _tiles({name: np.array([value]) for name, value in decisions.items()})
         points = (self._chunk(decisions), 1)
         hints = microkernel.hints_a_line(points, tiles, self.machine.threads)

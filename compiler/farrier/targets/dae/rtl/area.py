@@ -38,7 +38,8 @@ class Cells:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Part:
-    """A part of the family: its name, what it has, and how nextpnr names it."""
+    """An FPGA of the ECP5 family: its name, the cells that it has, and nextpnr's options that
+    select it."""
 
     name: str
     has: Cells

@@ -84,7 +84,8 @@ def verilog_of(module: Any, ports: Mapping[str, Any], top: str) -> str:
 
 
 def _converted(design: str) -> str:
-    """Return a design of yosys as Verilog, with the memories that it has instances of."""
+    """Convert a design in RTLIL to Verilog. The result includes the module of `ram.v`, of which the
+    design has instances."""
     with tempfile.TemporaryDirectory(prefix="farrier-rtl-") as name:
         folder = Path(name)
         (folder / "core.il").write_text(design)

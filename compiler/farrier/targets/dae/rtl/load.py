@@ -66,8 +66,8 @@ class Load(Elaboratable):
         return m
 
     def _by_pad(self, pad: Value, figure: dict[Pad, int]) -> Value:
-        """Return the value in `figure` for the scratchpad and form that the current instruction
-        writes."""
+        """Return the entry of `figure` for the key `pad`, a signal with the number of the `Pad`
+        that the current instruction writes."""
         value: Value = Const(figure[Pad.INPUT])
         for each in list(Pad)[1:]:
             value = Mux(pad == each.value, figure[each], value)

@@ -218,8 +218,9 @@ class Lane(Elaboratable):
         return pipe.end(result=result)
 
     def _other(self, m: Design, v: Mapping[str, Value]) -> Value:
-        """Return the result of an operation that is not arithmetic of floats: of QUANTIZE, the
-        nearest integer. MULTIPLY has none yet."""
+        """Return the result of every operation that is neither a floating-point addition nor a
+        multiplication. For QUANTIZE, it is the nearest integer, before the zero point is added. For
+        MULTIPLY, the result is computed elsewhere, and this value is not used."""
         a, b = v["a"], v["b"]
         is_less = a.as_signed() < b.as_signed()
         x, y = _Float(a), _Float(b)

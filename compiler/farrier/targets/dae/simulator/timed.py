@@ -68,8 +68,9 @@ class Timing:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Work:
-    """The cycles of an instruction: `before` it requests the port, in which it uses the `port`, and
-    `cycles` after that. The total is at least `least`."""
+    """The cycles of an instruction, in three successive phases: `before` cycles until it requests
+    the memory port, `port` cycles in which it uses the port, and `cycles` cycles after that. In
+    total, it takes at least `least` cycles."""
 
     cycles: int
     port: int = 0

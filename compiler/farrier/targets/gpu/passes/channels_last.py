@@ -1,4 +1,5 @@
-"""Lay images out for the products of a GPU's subgroups."""
+"""The pass `channels-last`, which chooses the layouts of images and weights for products that a
+GPU's subgroups compute."""
 
 from __future__ import annotations
 
@@ -20,10 +21,11 @@ _BYTES = (DType.I8, DType.U8)
 
 
 def channels_last(graph: Graph, settings: Settings) -> Graph:
-    """Lay out the images of convolutions that subgroups compute by fragments with their channels
-    innermost, and the weights likewise, so that the terms of a sum lie together in memory; so do
-    those of the constant factors of products of bytes. Inputs and outputs of the model stay
-    row-major, with Relayout nodes in between.
+    """Store the images of convolutions with their channels innermost (`[n, c, h, w] → [n, h, w, c]`
+    in memory), and their weights likewise, if subgroups compute the convolution by fragments
+    (tensor cores). The terms of a sum are then adjacent in memory. For the same reason, the
+    constant factors of products of bytes are transposed. Inputs and outputs of the model stay
+    row-major; Relayout nodes convert.
 
     before:
         @graph
@@ -54,7 +56,8 @@ def channels_last(graph: Graph, settings: Settings) -> Graph:
 
 
 class _Placement:
-    """The layouts of a graph's values, of which `_last` have their channels innermost."""
+    """The choice of a layout for each value of a graph. `_last` has the names of the values whose
+    channels are innermost."""
 
     def __init__(self, graph: Graph, pairs: Collection[tuple[DType, DType]]) -> None:
         self._graph, self._pairs = graph, pairs
@@ -169,8 +172,9 @@ class _Placement:
 
 
 def _of_constant(node: Node, position: int, form: Form) -> Layout | None:
-    """Return the layout of a constant factor with the terms of a sum, or the channels that have
-    sums of their own, innermost; None for other constants."""
+    """Return the layout for input `position` of a node if it is a constant factor that should be
+    stored in another order: with the terms of a sum innermost, or for a depthwise convolution the
+    channels. Return None for all other inputs."""
     value = node.inputs[position]
     assert value is not None
     rank = value.type.rank
@@ -200,8 +204,8 @@ def _is_of_byte_fragments(node: Node) -> bool:
 
 
 def _covers(value: Value, node: Node) -> bool:
-    """Check whether an operand has the channels and points that a node computes, so that the two
-    are read together instead of broadcast."""
+    """Check whether a node reads `value` at the same index at which it writes its result. If not,
+    the value has other extents and is broadcast."""
     if product_of(node) is Product.CONVOLUTION or lookup(node.op).has(Trait.JOINS):
         return True
     x, y = node.inputs[0], node.outputs[0]
