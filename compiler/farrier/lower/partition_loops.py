@@ -89,9 +89,9 @@ class _Partitioner:
 
     `_loops` are the loops around the current statement. Some guards are not decided in these loops
     but later, at the allocation of a register tile: `_sunk` has the loops that deferred guards on
-    symbolic sizes, `_left` the loops that deferred guards on constants. `_settled` are the conditions
-    of the Ifs already placed around the statement. `_around` maps each buffer to the loops around
-    its last Alloc.
+    symbolic sizes, `_left` the loops that deferred guards on constants. `_settled` are the
+    conditions of the Ifs already placed around the statement. `_around` maps each buffer to the
+    loops around its last Alloc.
     """
 
     def __init__(self, function: Function) -> None:

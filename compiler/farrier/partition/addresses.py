@@ -72,9 +72,13 @@ class Upload:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Addresses:
-    """The addresses in a program: the arguments of each of `calls` by the name of its first output,
-    and the places, by name, of the values that other steps read or write. Addresses may contain the
-    symbols `tops` of the `MemoryPlan` of a space."""
+    """The addresses of all values in a driver program. `calls` maps the first output of each call
+    to the addresses of the call's arguments. `places` maps the name of each value that other steps
+    read or write to its place. `uploads` are the constants that are copied to device memories.
+
+    An address may be an expression that contains symbols of `tops`. Each of these stands for the
+    maximum of some extents (see `MemoryPlan`).
+    """
 
     calls: Mapping[str, KernelCall]
     places: Mapping[str, Place]
@@ -153,9 +157,10 @@ def ends_of_copy(call: KernelCall) -> tuple[Place, Place] | None:
 class Addressing:
     """The traversal that assigns addresses to the values of a program.
 
-    A constant is placed when it is first used: in the arena and among the sizes of an earlier
-    program, if there is one. The traversal also records the calls; the places in the record of a
-    call on a device are addresses in the memory of the device's space.
+    Constants are added to `arena`, the packed parameters, when they are first used, and arrays of
+    sizes to `sizes`; both may already contain those of an earlier program. The traversal also
+    records each call in `records`. For a call on a device, the places in the record are in the
+    memory of that device.
     """
 
     def __init__(

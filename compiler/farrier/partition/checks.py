@@ -13,8 +13,9 @@ from farrier.targets.linked import Check
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Limit:
-    """The valid range of a size that is computed at run time, checked as check `number`: from 0 to
-    `most` or, with `demands`, the sizes in that relation to `most`."""
+    """The values that a size computed at run time may have, with the number of the check that tests
+    it. If `demands` is None, they are 0 to `most`. Otherwise they are the values whose relation to
+    `most` is `demands` (equal, at least, or at most)."""
 
     number: int
     most: Extent
@@ -59,8 +60,9 @@ class Checks:
         return self._add(Check(0, True, step.origin, step.reason))
 
     def _limit(self, most: Extent, of: Bind | Repeat, demands: Demand | None = None) -> Limit:
-        """Add a check and return its limit. Without `demands` the limit is the capacity `most`,
-        tightened by the sizes that are known at this step."""
+        """Add a check that the step `of` requires, and return its limit. With `demands`, the size
+        must have that relation to `most`. Without, `most` is a capacity; the limit is then reduced
+        to the actual sizes if the symbols in `most` have values at this step."""
         room = most
         if demands is None:
             room = upper(most, lambda symbol: symbol.name in self._given)

@@ -41,9 +41,12 @@ from farrier.ops import Mismatch, NotStatic, lookup
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class OwnDims:
-    """A region with renamed dims, and the meaning of each of `Graph.given_dims` in terms of the
-    model's dims, in their order; an extent that the kernel itself computes keeps its name. If one
-    of the extents `needed` is 0, the kernel must not be called."""
+    """A region in which dims have names of their own, d0, d1, …, instead of the model's. `dims`
+    has, for each of the region's `Graph.given_dims` in order, its value in terms of the model's
+    dims. A size that the kernel itself computes keeps its name.
+
+    The kernel writes nothing, and must not be called, if one of the extents `needed` is 0.
+    """
 
     region: Graph
     dims: tuple[Extent, ...] = ()
@@ -236,8 +239,9 @@ def _inferred(region: Graph, names: _Names) -> Graph | None:
 
 
 def _inferred_as_met(region: Graph, names: _Names) -> Graph | None:
-    """Return the region with new names as `_inferred` does, but name only those extents of an input
-    that no operator has inferred before the input is first read."""
+    """Return the region with new names, as `_inferred` does, but introduce fewer of them. Visit the
+    nodes in order; when an input is first read, give a new name only to those of its extents that
+    no operator has inferred before."""
     if any(constant.has_dims for constant in region.constants):
         return None
 

@@ -51,10 +51,10 @@ _MOST = 1 << 16  # The bound of any dim while kernels are compared.
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Opened:
-    """A task with its channel counts and its literals turned into inputs.
+    """A task whose channel counts are turned into dims, and whose literals are turned into inputs.
 
-    All dims of its region have the same bounds. `counts` and `sizes` map these dims to their
-    values: channel counts, as multiples of their unit, and sizes in terms of the task's own dims.
+    `counts` maps the dims that stand for channel counts to these counts. `sizes` maps the other
+    dims to their values in terms of the task's own dims. All dims have the same bounds.
     """
 
     key: str  # The key of the task.
@@ -65,10 +65,11 @@ class _Opened:
     sizes: Mapping[str, Extent]
 
     def units(self, in_panels: bool) -> set[tuple[int, ...]]:
-        """Return the combinations of constant factors (units) that the channel counts may have.
-        With `in_panels`, a count of outputs that is a multiple of a panel has only the panel's
-        factors, and any other count only its largest factor."""
-        output_counts = self._made
+        """Return the possible constant factors (units) of the channel counts, as tuples with one
+        factor for each of `counts`. If `in_panels`, the choice is restricted: a count of output
+        channels that is divisible by the width of a panel has only such widths as factors, and any
+        other count only its largest factor."""
+        output_counts = self._is_blocked_by_count
         choices = []
         for name, count in self.counts.items():
             least = 1 if output_counts.get(name, True) else _VECTOR
@@ -78,9 +79,9 @@ class _Opened:
         return set(itertools.product(*choices))
 
     @property
-    def _made(self) -> dict[str, bool]:
-        """The channel counts of outputs by name; True if the channels are stored in blocks, which
-        are computed completely."""
+    def _is_blocked_by_count(self) -> dict[str, bool]:
+        """A mapping from the name of each count of output channels to True if the channels are
+        stored in blocks, whose last block is always computed completely."""
         is_blocked_by_count: dict[str, bool] = {}
         for value in (value for node in self.region.nodes for value in node.outputs):
             for axis, extent in enumerate(value.type.shape):

@@ -51,11 +51,13 @@ class Call:
 
     `inputs` and `outputs` are in the order of the task's region; `origin` names the ONNX nodes that
     the call computes. `runs` is the number of executions in one run of the model: the product of
-    the known trip counts of the loops around it; both branches of a condition count. `dims` are the
-    values of the region's dims in terms of the model's; the call is skipped if one of `needed` is
-    0. If the data decides an extent, `count` is its symbol, and the last output holds its value. A
-    call that `copies` leaves the bytes of the input in the output; it is skipped if both have one
-    address, which only the caller of the model can arrange.
+    the known trip counts of the loops around the call; both branches of a condition count. `dims`
+    are the values of the region's dims in terms of the model's. The call is skipped if one of the
+    extents `needed` is 0. If an extent of the result depends on the data, `count` is its symbol,
+    and the last output is the value of the extent.
+
+    If `copies` is true, the call copies its input to its output without changing a byte. It is
+    skipped if the caller of the model passes the same address for both.
     """
 
     task: str  # The key of the task.
@@ -107,13 +109,14 @@ class Wait:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Bind:
-    """A step that reads sizes: the elements of an i64 value are these extents.
+    """A step that reads an i64 value whose elements are sizes, and compares or defines the extents
+    in `extents`, one for each element.
 
-    A symbol among the extents gets that element as its value from here on, checked against its
-    bounds; any other extent, and with `is_check` every one, is compared with its element. `origin`
-    names the ONNX node that requires the sizes; `reason` explains why other sizes are impossible,
-    unless memory is the reason. `demands` is the relation to the extents that a check requires, and
-    `needs` describes the required size in words.
+    If an extent is a symbol without a value, the symbol gets the element as its value, after a
+    check of the symbol's bounds. Any other extent, and with `is_check` every extent, is compared
+    with its element; `demands` is the relation that must hold. `origin` names the ONNX node that
+    requires the sizes, and `needs` describes the required size in words. If `reason` is not empty,
+    other sizes lead to a branch of the model that was not compiled, for this reason.
     """
 
     value: Value

@@ -21,8 +21,8 @@ def are_apart(span: Span, other: Span) -> bool:
 
 
 def is_within(span: Span, spans: Iterable[Span], *, if_open: bool = False) -> bool:
-    """Check whether a union of ranges covers a range. If the comparison of ends over different
-    symbols is open, since a Bind may equate them at run time, `if_open` is the answer."""
+    """Check whether the union of the ranges `spans` covers the range `span`. If the answer depends
+    on symbols (a Bind may make two of them equal at run time), return `if_open`."""
     spans = tuple(spans)
     reach, end = span
     while reach != end:
@@ -40,7 +40,8 @@ def is_within(span: Span, spans: Iterable[Span], *, if_open: bool = False) -> bo
 def in_both(
     spans: Iterable[Span], others: Iterable[Span], *, if_open: bool = False
 ) -> tuple[Span, ...]:
-    """Return the ranges of either side that the union of the other side covers; `if_open` is as for
+    """Return the ranges of bytes that are in both unions: each range of `spans` that the union of
+    `others` covers, and each of `others` that the union of `spans` covers. `if_open` is as for
     `is_within`."""
     spans, others = tuple(spans), tuple(others)
     covered = [span for span in spans if is_within(span, others, if_open=if_open)]
@@ -53,8 +54,8 @@ def _is_open(stop: Extent, end: Extent) -> bool:
 
 
 def _covers(start: Extent, stop: Extent, at: Extent) -> bool:
-    """Check whether a range contains the byte `at`; if symbols leave that open, whether `at` is its
-    end."""
+    """Check whether the range [start, stop) contains the byte `at`. If it can only be proved that
+    `at` is at most `stop`, the two count as different unless they are the same expression."""
     if isinstance(start, int) and isinstance(stop, int) and isinstance(at, int):
         return start <= at < stop
     begins = start == at or is_less(start, at + 1)

@@ -17,8 +17,9 @@ FLOATS = frozenset((DType.F32, DType.BF16))
 
 
 def attention_regions(graph: Graph) -> Mapping[int, Node]:
-    """Return the nodes that belong to an attention and compute nothing for others, by `id`, each
-    with the last product of its attention (the context).
+    """Find the attentions in a graph whose nodes can be fused into one kernel. Return a mapping
+    from the `id` of each node that belongs to an attention, except its last product (the context),
+    to that last product. Nodes whose results are also used elsewhere are not included.
 
         s = MatMul(q, k);  t = Mul(s, scale);  u = Add(t, mask);  p = Softmax(u, axis=-1)
         y = MatMul(p, v)                        → {s, t, u, p: y}

@@ -16,10 +16,10 @@ class Settings:
     """The machine and the number of threads for which a graph is compiled, and the options of the
     user.
 
-    `max_layer_error` and `precision` are as in `CompileOptions`. `algorithms` maps the keys of
-    layers to the best convolution algorithms by measurement. `beside_hot` is set for code that
-    handles all sizes while frequent (hot) sizes have code of their own: small code is then
-    preferred to the last percents of speed.
+    `max_layer_error` and `precision` are as in `CompileOptions`. `algorithms` maps the key of a
+    layer to the convolution algorithm that was measured to be fastest. `beside_hot` is true for the
+    general code of a model that also has specialized code for its most frequent (hot) sizes: the
+    general code is then optimized for small size rather than for the last percents of speed.
     """
 
     target: Target

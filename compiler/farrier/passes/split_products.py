@@ -72,8 +72,8 @@ def split_products(graph: Graph) -> Graph:
     replaced = {id(node) for whole in wholes.values() for node in whole.replaced}
     for node in graph.nodes:
         if id(node) in wholes:
-            for taken in wholes[id(node)].parts:
-                for part in _part(wholes[id(node)], taken, rewriter):
+            for used in wholes[id(node)].parts:
+                for part in _part(wholes[id(node)], used, rewriter):
                     rewriter.emit(part)
         elif id(node) not in replaced:
             rewriter.emit(node)
@@ -81,9 +81,9 @@ def split_products(graph: Graph) -> Graph:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Taken:
-    """The range of the product's columns that one reader uses: `columns` columns from `start` on,
-    which make up `extent` points of the sliced axis."""
+class _ColumnRange:
+    """The range of a product's columns that one reader uses: `columns` columns, starting at column
+    `start`. Along the axis that the reader slices, they are `extent` points."""
 
     reader: Node
     output: Value
@@ -106,7 +106,7 @@ class _Step:
 class _Whole:
     product: Node
     steps: tuple[_Step, ...]
-    parts: tuple[_Taken, ...]
+    parts: tuple[_ColumnRange, ...]
 
     @property
     def replaced(self) -> list[Node]:
@@ -135,7 +135,7 @@ class _Search:
         while value.name not in self._returned:
             readers = self._readers.get(value.name, [])
             unit = columns // number(value.type.shape[axis])
-            parts = [part for r in readers for part in self._taken(r, value, axis, unit)]
+            parts = [part for r in readers for part in self._ranges_of(r, value, axis, unit)]
             if parts:
                 good = len({id(p.reader) for p in parts}) == len(readers) and _are_apart(parts)
                 return _Whole(product, tuple(steps), tuple(parts)) if good else None
@@ -175,7 +175,7 @@ class _Search:
                 return (at, True) if not cut and divides else None
         return None
 
-    def _taken(self, node: Node, value: Value, axis: int, unit: int) -> list[_Taken]:
+    def _ranges_of(self, node: Node, value: Value, axis: int, unit: int) -> list[_ColumnRange]:
         """Return the ranges that a node slices along `axis`, whose points are groups of `unit`
         columns."""
         if node.inputs[0] != value:
@@ -185,19 +185,19 @@ class _Search:
             parts, first = [], 0
             for output in node.outputs:
                 size = number(output.type.shape[axis])
-                parts.append(_Taken(node, output, size, first * unit, size * unit))
+                parts.append(_ColumnRange(node, output, size, first * unit, size * unit))
                 first += size
             return parts
         if GATHER.matches(node) and node.attr("axis", 0) % rank == axis and node.inputs[1]:
             index = self._data.get(node.inputs[1].name)
             if index is not None and index.size == 1:
                 at = int(index.reshape(-1)[0]) % extent
-                return [_Taken(node, node.outputs[0], 1, at * unit, unit)]
+                return [_ColumnRange(node, node.outputs[0], 1, at * unit, unit)]
         if SLICE.matches(node):
-            taken = self._sliced(node, value, axis)
-            if taken is not None:
-                start, count = taken
-                return [_Taken(node, node.outputs[0], count, start * unit, count * unit)]
+            used = self._sliced(node, value, axis)
+            if used is not None:
+                start, count = used
+                return [_ColumnRange(node, node.outputs[0], count, start * unit, count * unit)]
         return []
 
     def _sliced(self, node: Node, value: Value, axis: int) -> tuple[int, int] | None:
@@ -214,11 +214,11 @@ class _Search:
         parts = slices(
             shape, starts, ends, numbers, None if steps is None else tuple(map(number, steps))
         )
-        taken = parts.pop(axis)
+        used = parts.pop(axis)
         rest = [Taken(0, 1, extent) for at, extent in enumerate(shape) if at != axis]
-        if parts != rest or taken.step != 1:
+        if parts != rest or used.step != 1:
             return None
-        match taken.start, taken.count:
+        match used.start, used.count:
             case int(start), int(count) if count:
                 return start, count
         return None
@@ -239,18 +239,18 @@ def _has_constant_columns(node: Node, constants: Mapping[str, TensorType]) -> bo
     return bias is not None and bias.shape[-1:] == node.outputs[0].type.shape[-1:]
 
 
-def _are_apart(parts: list[_Taken]) -> bool:
+def _are_apart(parts: list[_ColumnRange]) -> bool:
     """Check that there are several ranges, that they are disjoint, and that each is wide enough."""
     ordered = sorted(parts, key=lambda part: part.start)
     apart = all(a.start + a.columns <= b.start for a, b in itertools.pairwise(ordered))
     return apart and len(parts) > 1 and min(part.columns for part in parts) >= _NARROWEST
 
 
-def _part(whole: _Whole, taken: _Taken, rewriter: Rewriter) -> list[Node]:
+def _part(whole: _Whole, used: _ColumnRange, rewriter: Rewriter) -> list[Node]:
     """Return the nodes that compute the range of one reader by a product of its own."""
-    product, columns = whole.product, slice(taken.start, taken.start + taken.columns)
+    product, columns = whole.product, slice(used.start, used.start + used.columns)
     origin = join_origins(whole.replaced)
-    name = taken.output.name
+    name = used.output.name
 
     def narrowed(constant: Value | None, axis: int) -> Value | None:
         operand = rewriter.constant_of(constant)
@@ -259,7 +259,7 @@ def _part(whole: _Whole, taken: _Taken, rewriter: Rewriter) -> list[Node]:
         shape = operand.value.type.static_shape
         at = axis % len(shape)
         index = (*(slice(None),) * at, columns)
-        kind = TensorType(constant.type.dtype, (*shape[:at], taken.columns, *shape[at + 1 :]))
+        kind = TensorType(constant.type.dtype, (*shape[:at], used.columns, *shape[at + 1 :]))
         key = f"columns {columns.start} to {columns.stop} of axis {at}"
         content = derived(kind, (operand,), lambda data: data[index].view(), key)
         return rewriter.constant(content, constant.name)
@@ -273,11 +273,11 @@ def _part(whole: _Whole, taken: _Taken, rewriter: Rewriter) -> list[Node]:
     inputs = [x, narrowed(weights, 0 if product.attr("transB", 0) else 1)]
     inputs += [narrowed(value, -1) for value in addend]
     whole_value = product.outputs[0]
-    last = result(whole_value, whole_value.type.rank - 1, taken.columns)
+    last = result(whole_value, whole_value.type.rank - 1, used.columns)
     nodes = [dataclasses.replace(product, inputs=tuple(inputs), outputs=(last,), origin=origin)]
     for step in whole.steps:
         node = step.node
-        out = result(node.outputs[0], step.axis, taken.extent if step.cut else taken.columns)
+        out = result(node.outputs[0], step.axis, used.extent if step.cut else used.columns)
         if ADD.matches(node):
             (bias,) = (v for v in node.inputs if rewriter.data(v) is not None)
             addends = (last, narrowed(bias, -1))
@@ -287,5 +287,5 @@ def _part(whole: _Whole, taken: _Taken, rewriter: Rewriter) -> list[Node]:
         else:
             nodes.append(reshape(last, out, rewriter, node.origin))
         last = out
-    nodes.append(reshape(last, taken.output, rewriter, taken.reader.origin))
+    nodes.append(reshape(last, used.output, rewriter, used.reader.origin))
     return nodes

@@ -38,11 +38,12 @@ ABSENT = int(np.iinfo(np.int64).min)  # This is the value of a knob of another r
 class JoinedSpace(Space):
     """The union of the candidates of `spaces`. The default candidate is that of the first space.
 
-    Estimates of different rules need not be comparable, so they are scaled: before measurements,
-    the first candidate of every rule counts as fast as that of the space `built_in`. The spaces
-    `later`, of rules among `later_rules`, are only derived when a search asks for candidates, so a
-    compilation that takes the default does not wait for them; scaling never makes their candidates
-    faster.
+    Estimates of different rules are not comparable, so they are scaled: before measurements, the
+    default candidate of every rule counts as fast as that of the space `built_in`.
+
+    `later` is a function that returns further spaces, which belong to rules in `later_rules`. It is
+    called only when a search asks for candidates, so that a compilation with the default schedule
+    does not wait for it. Their candidates never become faster by scaling.
     """
 
     def __init__(

@@ -80,11 +80,11 @@ class Machine:
     def fits(
         self, vectors: Ints, points: Ints, dtype: DType = DType.F32, held: Ints | int = 1
     ) -> npt.NDArray[np.bool_]:
-        """Check whether a register tile fits the vector registers.
+        """Check whether the vector registers can hold a register tile, for each candidate.
 
-        The tile has `vectors` vectors by `points` points of sums of `dtype`; one step of the sum
-        also needs the registers of its vectors and of `held` points: one broadcast, or a vector for
-        each point.
+        The tile has `vectors` × `points` vectors of sums of `dtype`. One step of the sum also needs
+        registers for its `vectors` vectors, and for `held` points at the same time: 1 if points are
+        broadcast one after the other.
 
         Some registers are left to LLVM, which spills otherwise: two of 32 registers, one of 16,
         since tiles of 12 sums hide a latency that tiles of 10 do not. Tiles that are closer to

@@ -51,9 +51,9 @@ class Estimate:
     """The analytic model's estimate for a population; each array has shape [candidates].
 
     `terms` are the components of the predicted seconds, named as in `TERMS`; the learned model uses
-    them as features, so they mean the same in every rule. `beside` is the share of the seconds that
-    a candidate loses to the kernels before it in a model; measured alone, it takes less by that
-    share.
+    them as features, so a name has the same meaning in every rule. `beside` is the part of the
+    seconds that a candidate loses within a model, because the preceding kernels have filled the
+    caches with other data. If the kernel is measured alone, this part is subtracted.
     """
 
     seconds: Floats
@@ -87,7 +87,7 @@ PANEL = "vectors"  # The knob, of rules that have it, for the width of panels of
 
 
 class Kernel(Protocol):
-    """A task as a rule schedules it: the fields from which a space is built."""
+    """The interface of a kernel that a rule schedules. A `Space` is built from these methods."""
 
     def knobs(self) -> tuple[Knob, ...]: ...
 
@@ -175,7 +175,8 @@ class Space:
 
     @property
     def derived_size(self) -> int:
-        """The `size` of the part of the space that exists before a search asks for candidates."""
+        """The `size` of the space without the spaces that are only derived when a search asks for
+        candidates."""
         return self.size
 
     @property

@@ -60,11 +60,14 @@ class LinkedModel:
 class Check:
     """A check that the entry point makes at run time. `origin` is the ONNX node that requires it.
 
-    A check with a `reason` always fails when the run reaches it: the run has then entered a branch
-    of the model that could not be compiled. Any other check compares a size that the model computes
-    with the limit `most`. It fails if the size exceeds the limit; if `is_exact` is true, it also
-    fails if the size is smaller. `needs` describes the sizes that the operator requires, for the
-    error message.
+    The check compares a size that the model computes with `most`. If `is_exact` is false, the size
+    must not exceed `most`. If it is true, the size must have the relation to `most` that an
+    operator requires, which usually is equality. `needs` describes the required size in words, for
+    the error message.
+
+    If `reason` is not empty, a failure means that the run has entered a branch of the model that
+    could not be compiled, for this reason. In this case there may be no size to compare, and the
+    check fails whenever the run reaches it.
     """
 
     most: Extent  # An extent over `Plan.dims`.

@@ -1,6 +1,5 @@
-"""Call the methods of a template, which is third-party code: any exception that it raises becomes
-an error that names the template.
-"""
+"""Calls of a template's methods. A template is third-party code: any exception that it raises
+becomes an error that names the template."""
 
 from __future__ import annotations
 
@@ -16,16 +15,17 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Asked:
-    """A template and a `kernel` to pass to its methods. Errors refer to the template as `named` and
-    carry the `hint`."""
+    """A template, called for one kernel. In error messages, `named` is the name of the template,
+    `kernel` the name of the kernel, and `hint` the advice to the user."""
 
     named: str
     kernel: str
     hint: str
 
     def answer(self, what: str, ask: Callable[[], T]) -> T:
-        """Return the result of `ask`, which calls the template; `what` describes the call in
-        errors. Raises TemplateError for any exception."""
+        """Return the result of `ask()`, a function that calls the template. If it raises any
+        exception, raise a TemplateError instead, in which `what` describes the information that was
+        requested."""
         try:
             return ask()
         except Exception as error:

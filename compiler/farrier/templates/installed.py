@@ -18,8 +18,8 @@ _NAME = re.compile(r"[A-Za-z]\w*")
 
 
 def beside(builtin: Space, problem: Problem) -> Space:
-    """Return `builtin`, the space of a kernel, joined with the spaces of all installed templates
-    that apply to the kernel; `builtin` itself if none applies.
+    """Return the space of a kernel for a search: the space `builtin`, joined with the spaces of all
+    installed templates that apply to the kernel. Return `builtin` itself if no template applies.
 
     The default schedule is that of `builtin`, unless a template is preferred. Raises UsageError for
     a broken package, and TemplateError for a broken template.

@@ -25,7 +25,8 @@ _SHUFFLED = 0  # The seed of the order in which candidates without estimates are
 
 
 class TemplateSpace(Space):
-    """The candidates of `template`, which errors refer to as `named`; its knobs are named
+    """The space of the candidates of `template` for the kernel in `problem`. In error messages,
+    `named` is the name of the template and `hint` the advice to the user. Knobs are named
     `<template>.<knob>`. Raises TemplateError for malformed knobs."""
 
     def __init__(self, template: Template, problem: Problem, named: str, hint: str) -> None:
@@ -132,8 +133,9 @@ class TemplateSpace(Space):
         return estimate
 
     def _presumed(self, count: int) -> Estimate:
-        """Return one estimate for all candidates: a multiple of the lower bound by arithmetic or
-        traffic."""
+        """Return an estimate for `count` candidates of a template without estimates. All candidates
+        have the same predicted time: a fixed multiple of the larger of the kernel's arithmetic time
+        and its memory time."""
         program, machine = self._problem.program, self._problem.machine
         moved = sum(typical(buffer.nbytes) for buffer in (*program.inputs, *program.outputs))
         terms = {

@@ -87,7 +87,8 @@ def _memory(part: BarePart, joined: bytes, name: str) -> Iterator[str]:
 
 
 def _board(part: BarePart, name: str) -> Board:
-    """Return the board `name`, on which a program shall run the model. Raises UsageError if no board has the name, if it has another core than the one for which the model was compiled, or if
+    """Return the board `name`, on which a program shall run the model. Raises UsageError if no
+    board has the name, if it has another core than the one for which the model was compiled, or if
     its RAM is too small for the model's inputs, outputs and workspace."""
     core = part.core
     fitting = [each for each, board in BOARDS.items() if board.core == core]

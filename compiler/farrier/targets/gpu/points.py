@@ -83,8 +83,8 @@ def with_the_rest(
 @dataclasses.dataclass(frozen=True, slots=True)
 class Nest:
     """A loop nest that becomes a launch. `points` are its outermost loops whose iterations are
-    independent, for which there is one thread each. If `is_alone` is true, the nest has no such loop:
-    the statements depend on each other, and a single thread executes them."""
+    independent, for which there is one thread each. If `is_alone` is true, the nest has no such
+    loop: the statements depend on each other, and a single thread executes them."""
 
     stmt: For
     points: tuple[str, ...]
