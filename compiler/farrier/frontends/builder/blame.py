@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 
 
 class AtHand:
-    """The context manager in which a node of the model is built. It converts exceptions to errors
-    that name the node.
+    """The context manager in which the nodes for one node of the model are added. It converts
+    exceptions to errors that name the model's node.
 
-    `form` is the node in terms of Farrier's operators, to whose operands exceptions refer.
+    `form` is the node that is being added, in terms of Farrier's operators: an exception about
+    operand i refers to operand i of `form`.
     """
 
     def __init__(self, builder: Builder, node: RawNode) -> None:
@@ -44,8 +45,9 @@ class AtHand:
 def _named(
     builder: Builder, where: str, form: RawNode, error: BaseException
 ) -> FarrierError | None:
-    """Return an exception as a FarrierError that names the node `where`, or None if it is to be
-    raised unchanged."""
+    """Return an exception as a FarrierError whose message starts with `where`, the description of
+    the node; `form` is the node in terms of Farrier's operators. Return None for an exception that
+    must be raised unchanged."""
     match error:
         case NotSupported():
             return UnsupportedOperatorError(f"{where}: {error} is not supported")
@@ -92,7 +94,7 @@ def _text(builder: Builder, message: str) -> str:
 
 
 def _hint(builder: Builder, question: Question) -> str:
-    """Return the advice for an undecided comparison of sizes."""
+    """Return a hint for the error that the comparison of sizes `question` is undecided."""
     defined = builder.data_sizes.defined
     nodes = {
         defined[symbol.name].key[0]
@@ -106,8 +108,8 @@ def _hint(builder: Builder, question: Question) -> str:
 
 
 def _deciding(builder: Builder, node: RawNode, error: NotStatic) -> tuple[str, ...]:
-    """Return the names of the model's inputs on which the operands depend that should have been
-    constant."""
+    """Return the names of the model's inputs that the user could fix to avoid the error: the node
+    needs constants as some operands, and these operands are computed from the returned inputs."""
     deciding: Iterable[str] = () if error.operands is None else error.operands
     if error.operands is None and node.op in names():
         deciding = filter(None, map(node.input, lookup(node.op).static))

@@ -33,8 +33,9 @@ if TYPE_CHECKING:
 
 
 def chosen(builder: Builder, condition: str, builds: Sequence[Build]) -> list[Entry]:
-    """Add a conditional and return its results. `builds` add the nodes of the branch for a true
-    condition, and of the branch for a false one."""
+    """Add a conditional and return its results. `builds` are two functions: the first adds the
+    nodes of the branch for a true condition, the second those of the branch for a false one. If the
+    condition is constant, only the nodes of one branch are added."""
     entry = builder.entry(condition)
     data = builder.data(condition)
     if data is not None:
@@ -60,8 +61,9 @@ def chosen(builder: Builder, condition: str, builds: Sequence[Build]) -> list[En
 
 
 def _branches(builds: Sequence[Build], origin: str, builder: Builder) -> list[Region]:
-    """Build both branches and return their regions. A branch that cannot be compiled is replaced by
-    a failing one; if neither can be compiled, the error is raised."""
+    """Build both branches and return their regions. If only one of them can be compiled, the other
+    is replaced by a region that ends the run with an error. If neither can be compiled, raise the
+    errors of both."""
     attempts = [_attempted(build, builder) for build in builds]
     model = next((region for region in attempts if isinstance(region, Region)), None)
     if model is None:
@@ -75,9 +77,10 @@ def _branches(builds: Sequence[Build], origin: str, builder: Builder) -> list[Re
 
 
 def _of_one_form(regions: Sequence[Region], origin: str, builder: Builder) -> list[Region]:
-    """Return the regions, where one may be replaced by a failing one. This happens if the results
-    differ in rank or dtype and exactly one region returns values from outside unchanged: later
-    nodes can only be typed for that one."""
+    """Return the two regions. If their results differ in rank or dtype, and exactly one of the
+    regions has no nodes (its results are values from outside), the types of the results must be
+    those of this region. The other region is then replaced by a region that ends the run with an
+    error."""
     kinds = [
         [(v.type.dtype, v.type.rank) for entry in region.outputs for v in tensors_of(entry)]
         for region in regions
@@ -108,8 +111,9 @@ def _both(then: FarrierError, other: FarrierError) -> FarrierError:
 
 
 def _failing(model: Region, reason: str, origin: str, builder: Builder) -> Region:
-    """Return a region that ends the run. Its outputs have the types of those of the region `model`,
-    where data-dependent extents are replaced by their upper bounds."""
+    """Return a region that ends the run with an error for the given `reason`. Its outputs have the
+    types of the outputs of the region `model`, where the data-dependent extents that `model`
+    defines are replaced by their upper bounds."""
     inside = defined_in(builder, model)
     values = tuple(
         builder.values.define(
@@ -127,8 +131,9 @@ def _failing(model: Region, reason: str, origin: str, builder: Builder) -> Regio
 
 
 def _in_one_shape(regions: Sequence[Region], builder: Builder) -> list[list[Value]]:
-    """Return the output tensors of each branch. A tensor is viewed in the shape of its counterpart
-    in the other branch if both shapes are equal at the sizes for which its own branch was built."""
+    """Return the output tensors of each of the two branches. If the shapes of two corresponding
+    outputs are equal at the sizes for which one branch was built, the tensor of that branch is
+    viewed in the shape of the other."""
     outputs = [[v for entry in region.outputs for v in tensors_of(entry)] for region in regions]
     for region, mine, others in zip(regions, outputs, reversed(outputs), strict=True):
         for place, (value, other) in enumerate(zip(mine, others, strict=False)):
@@ -138,8 +143,9 @@ def _in_one_shape(regions: Sequence[Region], builder: Builder) -> list[list[Valu
 
 
 class _Joins:
-    """The results of a conditional. Extents that differ between the branches become new
-    data-dependent symbols; `inside` are the names of symbols defined within the branches."""
+    """The results of a conditional, from the results of both branches. An extent that differs
+    between the branches becomes a new data-dependent symbol, whose upper bound must not contain
+    symbols that the branches define (`inside`)."""
 
     def __init__(self, builder: Builder, inside: frozenset[str]) -> None:
         self._builder = builder

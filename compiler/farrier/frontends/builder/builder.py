@@ -253,12 +253,14 @@ class Builder:
         return result
 
     def emit(self, node: RawNode) -> None:
-        """Add a node in terms of Farrier's operators, or equivalent nodes if it needs sizes that
-        are known only at run time (`rewrites`). The node may name its outputs."""
+        """Add a node of Farrier's operators. If an operand that must be known when compiling is
+        computed at run time, equivalent nodes are added instead (`rewrites`). `node.outputs` are
+        the names to which the outputs are bound; "" leaves an output without a name."""
         nodes.emit(self, rewritten(node, self))
 
     def is_read(self, name: str) -> bool:
-        """Check whether any node or output of the model reads a value."""
+        """Check whether any node or output of the model reads a value. This builder does not know
+        later nodes and returns True; the builder for ONNX models returns the exact answer."""
         return True
 
     def nodes(self) -> tuple[Node, ...]:
@@ -329,8 +331,8 @@ class Builder:
         return self.data_sizes.known(name, bounds, usual)
 
     def counted(self, bound: Extent | None, usual: int | None = None) -> Extent:
-        """Return a new data-dependent extent of at most `bound`; None permits any size, and memory
-        grows as needed. `usual` is as for `sizes`."""
+        """Return a new data-dependent extent of at most `bound`; None permits any size, for which
+        memory grows as needed. `usual` has the same meaning as for `sizes`."""
         return self.data_sizes.counted(bound, usual)
 
     def elements(self, name: str) -> list[Extent | str]:
@@ -355,25 +357,26 @@ class Builder:
         demands: Demand = Demand.EXACT,
         needs: str = "",
     ) -> None:
-        """Add a check that ends a run unless the elements of an integer tensor equal `sizes`, or
-        are in the relation `demands` to them. `needs` is the requirement as text for the error; ""
-        stands for `sizes`."""
+        """Add a check of an integer tensor at run time: the run ends with an error unless each
+        element is in the relation `demands` to the corresponding element of `sizes` (by default
+        equal). `needs` is the requirement as text for the error; by default it is derived from
+        `sizes`."""
         self.data_sizes.require(name, sizes, demands, needs)
 
     def defers(self, question: Question) -> None:
-        """Record a comparison of dims (`question`) whose result would make the node's
-        data-dependent sizes follow from the input shapes. It is decided only if a later comparison
-        of these sizes cannot be decided otherwise."""
+        """Record that the result of the comparison `question` would make the sizes that the current
+        node defines functions of the input shapes, instead of data-dependent sizes. The comparison
+        is decided only if a later comparison of these sizes cannot be decided otherwise."""
         self.data_sizes.deferred = self.data_sizes.deferred or question
 
     def unknown(self, name: Operand) -> str:
-        """Return the operand as a tensor that is computed at run time if it is a constant of
-        symbolic dims."""
+        """Return the name of an operand, as an ordinary tensor. A constant with symbolic dims is
+        replaced by the output of a node that computes it at run time."""
         return self.bind("", self.computed(self.values.names[name_of(name, self)]))
 
     def computed(self, value: Value) -> Value:
-        """Return the value, or, if it is a constant of symbolic dims, the output of a node that
-        computes it at run time."""
+        """Return the value as an ordinary tensor: the output of a node that computes it at run time
+        if it is a constant with symbolic dims, else the value itself."""
         values = self.values
         if value.name in values.bound or not has_dims(values.known.get(value.name)):
             return value

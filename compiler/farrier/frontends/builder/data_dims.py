@@ -42,9 +42,9 @@ Key: TypeAlias = tuple[str, int]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Defined:
-    """A data-dependent size of an import: its symbol, and the node that defines it. `question` is a
-    comparison of dims whose result would make the size follow from the input shapes, if there is
-    one."""
+    """A data-dependent size in an import of a model: its `symbol`, and in `where` the node that
+    defines it. `key` identifies the size in all imports of the model. `question`, if set, is a
+    comparison of dims whose result would make the size a function of the input shapes."""
 
     key: Key
     symbol: Symbol
@@ -64,9 +64,12 @@ class Defined:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DataDim:
-    """A data-dependent size with the range that operators' constraints leave: `named.step` times a
-    symbol, at most `most`; or, in `same`, a function of earlier sizes. `needs` maps each check to a
-    text that names the node which demands it."""
+    """A data-dependent size, restricted to the range in which the operators' comparisons of sizes
+    have known results. The size is `named.step` times a symbol, and at most `most`. If `same` is
+    set, the size is that function of earlier sizes instead.
+
+    `needs` maps each run-time check to a text that names the node which demands it.
+    """
 
     whole: NamedDim  # The size before it was narrowed.
     named: NamedDim
@@ -75,8 +78,8 @@ class DataDim:
     needs: Mapping[Demand, str] = dataclasses.field(default_factory=dict)
 
     def extent(self, bound: Extent, current: Mapping[str, Extent]) -> Extent:
-        """Return the size as an extent of at most `bound`; `current` maps names of earlier sizes to
-        their extents in this import."""
+        """Return the restricted size as an extent, where `bound` is the upper bound of the original
+        size. `current` maps the names of earlier sizes to their extents in the present import."""
         if self.same is not None:
             return _by_name(self.same, current)
         high = bound // self.named.step
@@ -90,7 +93,9 @@ class DataDim:
     def demands(
         self, bound: Extent, current: Mapping[str, Extent]
     ) -> Iterator[tuple[Demand, Extent]]:
-        """Yield the run-time checks of the size's value, as (relation, limit)."""
+        """Yield the checks that ensure at run time that the size is in its restricted range, each
+        as (relation, limit). `bound` is the upper bound of the original size, and `current` maps
+        the names of earlier sizes to their extents."""
         step = self.named.step
         if self.named.low > 0:
             yield Demand.LEAST, step * self.named.low
@@ -100,8 +105,8 @@ class DataDim:
             yield Demand.MOST, step * _by_name(self.most, current)
 
     def narrowed(self, narrowing: Narrowing, where: str, text: Callable[[str], str]) -> DataDim:
-        """Return the size with a narrower range, which the node `where` demands. `text` replaces
-        symbols by names."""
+        """Return the size restricted further by `narrowing`, as the node `where` demands. `text`
+        replaces symbols in a message by the user's names."""
         symbol = self.named.symbol
         same, most = (
             None if extent is None else narrowing.change(extent)
@@ -130,13 +135,14 @@ class DataDim:
 
 
 def _high(extent: Extent) -> Extent:
-    """Return the upper bound of an extent that consists of a single symbol."""
+    """Return the upper bound of the single symbol that occurs in an extent."""
     (symbol,) = symbols((extent,))
     return symbol.high
 
 
 def _by_name(extent: Extent, current: Mapping[str, Extent]) -> Extent:
-    """Return the extent with the symbols replaced by those of the same name in `current`."""
+    """Return the extent with each symbol replaced by the extent that `current` contains under the
+    symbol's name, if any."""
     replacements: dict[Atom, Extent] = {
         symbol: current[symbol.name] for symbol in symbols((extent,)) if symbol.name in current
     }
@@ -146,8 +152,8 @@ def _by_name(extent: Extent, current: Mapping[str, Extent]) -> Extent:
 def adopted(
     data: Mapping[Key, DataDim], question: Question, defined: Mapping[str, Defined]
 ) -> tuple[dict[Key, DataDim], Question]:
-    """Return `data` extended by the data-dependent sizes in a comparison of sizes (`question`), and
-    the question in terms of the extended sizes' symbols."""
+    """Return `data` with an entry added for each data-dependent size in the comparison `question`,
+    and the comparison rewritten in terms of the symbols of these entries."""
     adopted_data = dict(data)
     instead: dict[Atom, Extent] = {}
     for symbol in symbols((question.extent,)):
@@ -169,9 +175,12 @@ def adopted(
 
 
 def is_causal(narrowing: Narrowing, question: Question, order: Mapping[str, int]) -> bool:
-    """Check whether a narrowing of sizes makes each size depend on earlier ones only (`order`, 0
-    for input dims), and fixes a data-dependent size to a number only if the question, a comparison
-    of sizes, is about equality."""
+    """Check whether a narrowing of sizes is possible at run time, where sizes become known one
+    after another. `order` is the position of each symbol, 0 for input dims.
+
+    Each size may depend only on earlier sizes. A data-dependent size may be fixed to a number only
+    if `question` is a test for equality.
+    """
     if len(narrowing.dims) > 1 and any(order.get(name) for name in narrowing.dims):
         return False  # Typical values of data-dependent sizes are unrelated to one another.
     is_equal = question.relation is Relation.ZERO and len(narrowing.instead) == 1
@@ -186,5 +195,6 @@ def is_causal(narrowing: Narrowing, question: Question, order: Mapping[str, int]
 
 
 def in_order(defined: Mapping[str, Defined]) -> dict[Key, int]:
-    """Return the position of each data-dependent size in the order of definition, from 1 on."""
+    """Return the position, from 1 on, of each data-dependent size in the order in which a run
+    computes them."""
     return {size.key: place for place, size in reversed(list(enumerate(defined.values(), 1)))}

@@ -42,16 +42,18 @@ _FIRST_ROOM = (256, 32, 16, 8)
 
 
 def first_room(beside: int) -> int:
-    """Return the initial capacity of a data-dependent extent without a bound, where `beside` is the
-    number of such extents in the shape. A run that needs more allocates more."""
+    """Return the initial capacity of a data-dependent extent without an upper bound. The capacity
+    is smaller if the shape has several such extents; `beside` is their number, including this one.
+    A run that needs more memory allocates more."""
     return _FIRST_ROOM[min(max(beside, 1), len(_FIRST_ROOM)) - 1]
 
 
 class DataSizes:
     """The data-dependent sizes of a model, and the checks of them.
 
-    `defined` has the sizes by symbol, in the order of their definition. `deferred` is a question
-    about dims whose answer would make the sizes of the current node follow from the input shapes.
+    `defined` has the sizes by symbol, in the order of their definition. `deferred` is a comparison
+    of dims whose result would make the sizes of the current node functions of the input shapes
+    (`Builder.defers`).
     """
 
     def __init__(self, builder: Builder) -> None:
@@ -66,16 +68,19 @@ class DataSizes:
 
     @property
     def places(self) -> dict[str, int]:
-        """The number of sizes that each node has defined so far, by the node's origin."""
+        """The number of sizes that each node has defined so far, by the node's origin. The next
+        size of a node gets this number as a part of its key."""
         return dict(self._places)
 
     def restart(self, places: Mapping[str, int]) -> None:
-        """Reset the numbers of sizes by node to `places`, before a branch is built again."""
+        """Reset the numbers of sizes that nodes have defined to `places`, before a branch is built
+        again, so that sizes of the branch get the same keys."""
         self._places = Counter(places)
 
     @contextmanager
     def because(self, reason: str) -> Iterator[None]:
-        """A context in which added checks have `reason` as the explanation of their error."""
+        """Return a context in which errors of the checks that are added give `reason` as their
+        explanation."""
         self._reason = reason
         try:
             yield
@@ -115,8 +120,8 @@ class DataSizes:
         return extent
 
     def note(self, extent: Extent) -> None:
-        """Record the symbol of a data-dependent extent as the next size that the current node
-        defines."""
+        """Record an extent that consists of a data-dependent symbol as the next size that the
+        current node defines."""
         symbol = symbol_of(extent)
         if symbol is not None:
             node = self._builder.at_hand
@@ -147,13 +152,14 @@ class DataSizes:
         self._values.append(Node(op, (value, wanted), (out,), attributes(**attrs), (), origin))
 
     def held(self, entry: Entry) -> Entry:
-        """Return the entry with the symbols of data-dependent sizes replaced by the ranges that
-        operators' constraints leave of them."""
+        """Return the entry with the shapes of its tensors rewritten: each data-dependent size
+        whose range the operators' comparisons restrict (`DataDim`) is replaced by its restricted
+        extent."""
         return with_tensors(entry, self.held_tensor) if self._builder.signature.data else entry
 
     def held_tensor(self, value: Value) -> Value:
-        """Return the tensor viewed in a shape where the symbols of data-dependent sizes are
-        replaced by the ranges that operators' constraints leave of them."""
+        """Return the tensor viewed in a shape in which each data-dependent size with a restricted
+        range (`DataDim`) is replaced by its restricted extent."""
         if not self._builder.signature.data:
             return value
         body, instead = self._values.body, dict[Atom, Extent]()
@@ -184,8 +190,8 @@ class DataSizes:
         self._append_check("Bind", whole, symbols_of, self._values.define(whole.type))
 
     def _bind_each(self, value: Value, whole: Value, sizes: Sequence[Extent]) -> None:
-        """Bind the elements of a value one at a time, because operators' constraints narrow some of
-        the symbols."""
+        """Bind the symbols `sizes` to the elements of a value one at a time, because some of the
+        symbols have restricted ranges (`DataDim`), which have to be checked."""
         builder = self._builder
         flat = builder.add("Reshape", builder.bind("", whole), builder.constant(np.array([-1])))
         left = []
@@ -200,8 +206,8 @@ class DataSizes:
         self._values.note(value, left)
 
     def _narrowed_symbol(self, extent: Extent) -> Symbol | None:
-        """Return the extent's symbol if the extent is a single data-dependent symbol whose range
-        operators' constraints narrow; otherwise None."""
+        """Return the symbol of which the extent consists, if it is a data-dependent size with a
+        restricted range (`DataDim`). Return None for any other extent."""
         symbol = symbol_of(extent)
         defined = None if symbol is None else self.defined.get(symbol.name)
         narrowed = None if defined is None else self._builder.signature.data.get(defined.key)
@@ -210,8 +216,9 @@ class DataSizes:
         return symbol
 
     def _left_of(self, symbol: Symbol, name: str) -> Extent:
-        """Return the extent in the narrower range that replaces a symbol, and add the checks that
-        end a run whose value, the single element of `name`, is outside of that range."""
+        """Return the restricted extent that replaces a symbol. Also add the checks that end a run
+        in which the symbol's value, the single element of the tensor `name`, is outside of the
+        restricted range."""
         narrowed = self._builder.signature.data[self.defined[symbol.name].key]
         step, needs = narrowed.named.step, narrowed.needs
         extent = narrowed.extent(symbol.high, self._dims)

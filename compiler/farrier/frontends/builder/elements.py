@@ -34,8 +34,9 @@ class Element:
 
 
 def elements_of(values: Values, value: Value) -> list[Extent | Element]:
-    """Return each element of an integer tensor: an extent if known when compiling, else the tensor
-    that computes it, with its index there."""
+    """Return the elements of an integer tensor, in flat order. An element that is known when
+    compiling is an extent. Any other element is an `Element`: the computed tensor from which it
+    comes unchanged, and its index there."""
     data, node = values.known.get(value.name), values.producer.get(value.name)
     if data is not None:
         return list(to_extents(data))
@@ -87,8 +88,9 @@ def named_elements(builder: Builder, name: str) -> list[Extent | str]:
 
 
 def scalars(builder: Builder, name: str) -> list[Any]:
-    """Return the elements of a tensor: numbers, dims or quotients of dims if known when compiling,
-    else names of scalars of the tensor's dtype."""
+    """Return the elements of a tensor as a flat list. Elements that are known when compiling are
+    numbers, dims or quotients of dims; for each other element, the name of a scalar of the tensor's
+    dtype is returned."""
     values = builder.values
     value = values.names[name]
     data, node = values.known.get(values.source(value).name), values.producer.get(value.name)

@@ -21,8 +21,9 @@ def shortfall(
     kinds: Sequence[TensorType],
     attrs: Mapping[str, Attribute],
 ) -> Iterator[tuple[Extent, Extent]]:
-    """Yield (extent, enough) for each axis that may be too short. `enough` is an expression that is
-    1 if the axis has the elements that are read, and 0 if elements are read from an empty axis."""
+    """Yield a pair (extent, enough) for each axis that may be empty although the operator reads
+    elements from it by position. `enough` is an expression over the sizes: 1 if the axis is not
+    empty or no element is read from it, otherwise 0."""
     rule, x = operator.positions, types[0] if types else None
     if rule is None or x is None:
         return
@@ -33,8 +34,8 @@ def shortfall(
 
 
 def _is_taken_of_itself(extent: Extent, count: Extent) -> bool:
-    """Check whether the number of reads is 0 whenever the axis is empty, because it is a multiple
-    of the axis's extent."""
+    """Check whether `count`, the number of elements that are read, is 0 whenever the axis is empty,
+    because `count` is a multiple of the axis's extent."""
     match extent:
         case Dim(terms=(((Symbol() as symbol,), _),)):
             return substitute(count, {symbol: 0}) == 0

@@ -24,11 +24,14 @@ def folded(
     kinds: Sequence[TensorType],
     attrs: Mapping[str, Attribute],
 ) -> Sequence[npt.NDArray[Any]] | None:
-    """Return the results of a node as constants, or None if it must stay a node.
+    """Return the results of a node as constants, or None if the node has to stay in the graph.
+    `data` are the elements of the inputs, None for an input that is not constant; `kinds` are the
+    types of the results.
 
-    Views and fills share memory, so they are folded at any size. Dequantization is not folded,
-    because passes can multiply quantized tensors as integers. Raises Undecided if a result depends
-    on the value of a symbol.
+    Results that share memory with the operands, as those of views and fills do, are folded at any
+    size, other results only up to `MAX_FOLDED_BYTES`. Dequantization is not folded, because passes
+    can multiply quantized tensors as integers. Raises Undecided if a result depends on the value of
+    a symbol.
     """
     if all(kind.is_static and not kind.size for kind in kinds):
         return [np.empty(kind.static_shape, kind.dtype.numpy) for kind in kinds]

@@ -45,8 +45,8 @@ def gradients(builder: Builder, target: Value, sources: Sequence[Value]) -> list
 
 
 def _path(builder: Builder, sources: Sequence[Value]) -> tuple[list[Node], set[str]]:
-    """Return the nodes that depend on the sources, and the names of the sources and of these nodes'
-    results."""
+    """Return the nodes that depend on the sources, in order, and the names of all values that do:
+    the sources themselves and the results of these nodes."""
     between = {value.name for value in sources}
     path = []
     for node in builder.nodes():

@@ -25,9 +25,14 @@ if TYPE_CHECKING:
 def listed(
     items: Sequence[Entry], kinds: Sequence[TensorType], own: Collection[str], builder: Builder
 ) -> Listed:
-    """Return a sequence's items as a `Listed`, to which items of the types `kinds` can be appended.
-    An axis whose extents differ, or contain symbols in `own` (new in each iteration), is the axis
-    of concatenation."""
+    """Return the items of a sequence stored in a single tensor (`Listed`), to which items of the
+    types `kinds` can be appended later.
+
+    If all items, present and later, have equal shapes, they are stacked along a new first axis. If
+    their extents differ along one axis, they are concatenated along it; an extent with a symbol in
+    `own` also counts as differing, because such symbols have new values in each iteration of a
+    loop. Raises NotSupported for any other sequence.
+    """
     tensors = [item for item in items if isinstance(item, Value)]
     every = [*(value.type for value in tensors), *kinds]
     if len(tensors) < len(items) or not every:

@@ -36,8 +36,8 @@ SIZES = "sizes"  # The single input of a signature of sizes.
 
 
 class ImpliedSizes(Exception):
-    """A request to import the model again with other typical sizes, by name of dim, because a
-    branch or a node is valid only at these."""
+    """An exception that requests another import of the model with the typical sizes `sizes`, by
+    name of dim, because a branch or node is valid only at these sizes."""
 
     def __init__(self, sizes: Mapping[str, int]) -> None:
         super().__init__(f"the model is for the sizes {dict(sizes)}")
@@ -45,9 +45,10 @@ class ImpliedSizes(Exception):
 
 
 def sizes_alone(signature: Signature, defined: Mapping[str, Defined]) -> Signature:
-    """Return a signature with a single input, `SIZES`, whose shape consists of all open sizes of a
+    """Return a signature with the single input `SIZES`, whose shape consists of the open sizes of a
     graph: the dims in the types of `signature`, and the data-dependent sizes `defined`. It has no
-    preconditions."""
+    preconditions. A branch is imported with this signature, because only the sizes can differ
+    between imports of the branch."""
     named = {named_dim.symbol for named_dim in signature.dims}
     extents = [extent for kind in signature.types.values() for extent in kind.shape]
     used = dict.fromkeys(symbol for symbol in symbols(extents) if symbol.name in named)
@@ -64,8 +65,9 @@ def sizes_alone(signature: Signature, defined: Mapping[str, Defined]) -> Signatu
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Local:
-    """A symbol of a branch. `value` is the symbol's value at entry, in terms of the symbols of the
-    enclosing graph; it is between 0 and `most`, and typically `usual`."""
+    """A symbol that is defined in a branch. Its value is computed on entry, as the expression
+    `value` over the symbols of the enclosing graph; it is between 0 and `most`, and typically
+    `usual`."""
 
     narrowed: Symbol  # The narrowed signature's symbol for `least + value`.
     least: int
@@ -76,8 +78,10 @@ class Local:
 
 
 class LocalSizes:
-    """The sizes of a branch: `before` is the enclosing graph's signature of sizes, and `after` the
-    same with the narrower ranges for which the branch is built."""
+    """The sizes for which a branch is built. `before` is the signature of the sizes of the
+    enclosing graph (`sizes_alone`), and `after` is the same signature with narrower ranges. Each
+    size whose range is narrower becomes a new symbol of the branch (`locals`). In the arguments
+    `own`, the keys are the symbols `Local.narrowed`, and the values are these new symbols."""
 
     def __init__(self, before: Signature, after: Signature) -> None:
         self.reason = "; ".join(map(str, after.told()))
@@ -101,20 +105,20 @@ class LocalSizes:
         return self._old != self._new
 
     def with_data(self, signature: Signature) -> Signature:
-        """Return a signature with the data-dependent sizes of the branch, in their narrowed
-        ranges."""
+        """Return `signature` with the restricted data-dependent sizes (`DataDim`) of the branch."""
         return dataclasses.replace(signature, data=self._after.data)
 
     def implied(self) -> dict[str, int]:
-        """Return the typical sizes that the narrowing changed, by name of dim."""
+        """Return the typical sizes that differ between the branch and the enclosing graph, by name
+        of dim, with their values in the branch."""
         usual = zip(self._old, map(typical, self._new), strict=True)
         moved = {str(old): value for old, value in usual if typical(old) != value}
         dims = (named_dim for named_dim in self._before.dims if named_dim.symbol in moved)
         return {named_dim.name: moved[named_dim.symbol] * named_dim.step for named_dim in dims}
 
     def given(self, own: Mapping[Symbol, Extent]) -> dict[Atom, Extent]:
-        """Return the enclosing graph's symbols in terms of the branch's. `own` maps each
-        `Local.narrowed` to the branch's symbol for it."""
+        """Return a map from the symbols of the enclosing graph to the extents that replace them in
+        the branch."""
         instead = self.narrowed(own)
         return {
             symbol: substitute(new, instead)
@@ -124,8 +128,8 @@ class LocalSizes:
         }
 
     def narrowed(self, own: Mapping[Symbol, Extent]) -> dict[Atom, Extent]:
-        """Return the symbols of the narrowed signature in terms of the symbols of the branch in
-        `own`."""
+        """Return a map from the symbols of the signature `after` to extents over the branch's own
+        symbols."""
         return {
             local.narrowed: local.least + own[local.narrowed]
             for local in self.locals
@@ -133,8 +137,9 @@ class LocalSizes:
         }
 
     def asked(self, question: Question, own: Mapping[Symbol, Extent]) -> Undecided | None:
-        """Translate a comparison of sizes (`question`) from the branch's symbols to the narrowed
-        signature's symbols. Return None if the translated one compares constants."""
+        """Translate the comparison `question` from the branch's own symbols to the symbols of the
+        signature `after`, and return it as an Undecided error. Return None if the translated
+        comparison is between constants."""
         narrowed: dict[Atom, Extent] = {
             symbol: as_extent(local.narrowed) - local.least
             for local in self.locals
@@ -148,7 +153,8 @@ class LocalSizes:
         return Undecided(dataclasses.replace(question, extent=extent, text=text))
 
     def around(self, own: Mapping[Symbol, Extent]) -> dict[Atom, Extent]:
-        """Return the symbols of the branch in terms of those of the enclosing graph."""
+        """Return a map from the branch's own symbols to extents over the symbols of the enclosing
+        graph: the inverse of `given`."""
         return {
             symbol: local.value
             for local in self.locals
@@ -156,8 +162,9 @@ class LocalSizes:
         }
 
     def checks(self, own: Mapping[Symbol, Extent]) -> list[tuple[Extent, Extent]]:
-        """Return pairs (size in the enclosing graph, size in the branch) that a run compares when
-        it enters the branch, in addition to the ranges of the branch's symbols."""
+        """Return pairs (size in the enclosing graph, the same size in the branch) that a run has to
+        compare on entry. They complement the ranges of the branch's own symbols, which are checked
+        separately."""
         in_branch = self.given(own)
         exact = {
             as_dim(local.value + local.least): local.least + own[local.narrowed]
@@ -170,7 +177,8 @@ class LocalSizes:
         ]
 
     def within(self, own: Mapping[Symbol, Extent]) -> Signature:
-        """Return the signature of the branch's sizes in terms of the branch's own symbols."""
+        """Return the signature `after` rewritten in terms of the branch's own symbols, as nodes in
+        the branch use it."""
         kept = [
             named_dim
             for named_dim in self._after.dims

@@ -44,9 +44,9 @@ _SMALL = 64  # The most nodes of a loop that is unrolled by choice.
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Given:
-    """The arguments of one iteration of a loop: its number, the condition (the constant true; None
-    if the loop has no condition), and the carried values followed by slices of the scanned tensors.
-    """
+    """The arguments of one iteration of a loop: its number; the condition (the constant true), or
+    None if the loop has no condition; and the carried values, followed by a slice of each scanned
+    tensor."""
 
     number: Entry
     goes_on: Entry | None
@@ -55,9 +55,9 @@ class Given:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Iteration:
-    """The results of one iteration of a loop, by name: the values carried into the next iteration,
-    the values to stack along a new first axis, and in `again` the condition of another iteration
-    ("": always true)."""
+    """The results of one iteration of a loop, by name. `carried` are the values for the next
+    iteration. `stacked` are values that are stacked, over all iterations, along a new first axis.
+    `again` is the condition of another iteration; "" means always true."""
 
     carried: Sequence[str]
     stacked: Sequence[str] = ()
@@ -75,10 +75,11 @@ def _undeclared() -> Sequence[TensorType]:
 class Loop:
     """A loop of a model. `build` adds the nodes of one iteration.
 
-    An iteration returns the condition of another iteration if `tests`, then the carried values,
-    then the values to stack. `number` is the type of the iteration's number. `declared` returns the
-    types of the stacked values for a loop that never runs. `trips` and `condition` are None if
-    absent.
+    `build` returns the results of an iteration: first the condition of another iteration, if
+    `tests` is true; then the carried values; then the values to stack. `number` is the type of the
+    iteration's number. `declared` returns the types of the values to stack, for a loop that never
+    runs. `trips` is the maximum number of iterations, and `condition` is tested before the first
+    one; None if absent.
     """
 
     builder: Builder
@@ -123,8 +124,8 @@ class Loop:
         return self._from_region(self._region(types), types, trips)
 
     def _with_deciding(self, error: UnresolvedShapeError) -> UnresolvedShapeError:
-        """Return the error with more model inputs in its list of inputs to fix: the ones that
-        determine the trip count."""
+        """Return the error with further inputs in `deciding`, the list of inputs that the user
+        could fix: the inputs from which the trip count is computed."""
         values = [value.name for value in (self.trips, self.condition) if value is not None]
         deciding = (*error.deciding, *inputs_behind(self.builder, values))
         return UnresolvedShapeError(
@@ -133,8 +134,8 @@ class Loop:
 
     def _with_lists(self, trips: Extent | None) -> Loop | None:
         """Return the loop with each sequence that grows in the body replaced by a `Listed` tensor.
-        Return None if unrolling is better, because the trip count is constant and the items have
-        equal lengths."""
+        Return None if the loop should be unrolled instead: the trip count is constant, and the
+        items have equal lengths or cannot be stored in a tensor."""
         if all(isinstance(entry, Value) for entry in self.carried):
             return self
         try:
@@ -181,7 +182,9 @@ class Loop:
         self, body: Region, types: Sequence[TensorType], trips: Extent | None
     ) -> list[Entry] | None:
         """Add a node with the region `body`, in which the carried tensors have the types `types`,
-        and return its outputs. Return None if the loop must or should be unrolled."""
+        and return its outputs. If extents change in an iteration, the body is first built again
+        with symbols for them. Return None if the loop must be unrolled, or is small enough that it
+        should be."""
         builder, forms = self.builder, [form_of(entry) for entry in self.carried]
         outputs = list(body.outputs)
         again = outputs.pop(0) if self.tests and outputs else None
@@ -213,7 +216,7 @@ class Loop:
         ran, trips_value = self._ran(trips, bool(always)) if parts else (trips, self.trips)
         extent = str(ran) if parts and trips_value is self.trips and ran != trips else ""
         first = None if goes_on or again is None else tensors_of(again)[0]
-        node = self._made(body, types, first, returned, trips_value, ran, extent)
+        node = self._operands_of(body, types, first, returned, trips_value, ran, extent)
         append(control.make_loop(node, builder.at_hand.origin), builder)
         results = iter(node.results)
         return [*(entry_of(form, results) for form in forms), *node.stacks]
@@ -232,7 +235,7 @@ class Loop:
             if not own.isdisjoint(_symbols_of([part.type])):
                 raise NotStatic(f"it stacks {part.type.shape}, which differs in each iteration", ())
 
-    def _made(
+    def _operands_of(
         self,
         of: Region,
         types: Sequence[TensorType],
@@ -242,8 +245,10 @@ class Loop:
         ran: Extent | None,
         extent: str,
     ) -> control.Loop:
-        """Return the operands, results and region of the loop's node. `returned` are the carried
-        values of an iteration, then the values to stack; `ran` is the extent of the stacks."""
+        """Return the operands, results and region of the loop's node. `types` are the types of the
+        carried values in the region `of`. `again` is the condition of another iteration. `returned`
+        are the carried values after an iteration, then the values to stack. `ran` is the number of
+        iterations as an extent, which is the first extent of the stacks."""
         builder = self.builder
         carried = [value for entry in self.carried for value in tensors_of(entry)]
         count, both = len(carried), len(carried) + len(self.scanned)
@@ -279,8 +284,9 @@ class Loop:
         return [*self.carried, *map(self._empty, self.declared())]
 
     def _ran(self, trips: Extent | None, always: bool) -> tuple[Extent | None, Value | None]:
-        """Return the number of iterations as an extent, for a loop that stacks values, and the
-        value of the trip count. `always` means that no condition can end the loop early."""
+        """Return the number of iterations of a loop that stacks values, as an extent, and the
+        operand that limits it. With `always`, no condition can end the loop early, so the number is
+        the trip count; otherwise it is a new data-dependent extent."""
         if not always:
             return self.builder.counted(trips), self.trips
         if trips is not None:
@@ -295,7 +301,8 @@ class Loop:
         return ran, trips_value
 
     def _unrolled(self, trips: int | None) -> list[Entry]:
-        """Build the body once for each iteration, and return the loop's outputs."""
+        """Build the body once for each iteration, until the trip count or a false condition ends
+        the loop. Return the loop's outputs."""
         builder, carried = self.builder, list(self.carried)
         rows: list[list[str]] = []
         goes: Extent | None = 1
@@ -342,8 +349,8 @@ class Loop:
 
 
 def _settles(builder: Builder, error: UnresolvedShapeError) -> bool:
-    """Check whether the error is an undecided comparison of sizes that a new import with narrower
-    ranges can decide."""
+    """Check whether the error is about an undecided comparison of sizes that another import of the
+    model, with narrower ranges of the dims, can decide."""
     asked = error.__cause__
     return isinstance(asked, Undecided) and builder.signature.settles(
         asked.question, builder.data_sizes.defined
@@ -365,9 +372,13 @@ def _grown(
     after: Sequence[TensorType],
     builder: Builder,
 ) -> list[TensorType] | None:
-    """Return types of the carried values that are valid in every iteration, or None if dtypes or
-    ranks change. An extent that changes becomes a new symbol; extents that are equal before and
-    after an iteration share a symbol."""
+    """Return types for the carried values that are valid in every iteration, or None if a dtype or
+    rank changes. `initial` are the types before the loop, `current` the types in the present body,
+    and `after` the types of the values that the body returns.
+
+    An extent that changes becomes a new symbol. Extents that are equal both before and after an
+    iteration get the same symbol.
+    """
     extents: dict[tuple[Extent, Extent, Extent], Extent] = {}
     types = []
     for first, now, then in zip(initial, current, after, strict=True):
@@ -390,7 +401,8 @@ def _grown(
 def _results(
     initial: Sequence[TensorType], current: Sequence[TensorType], builder: Builder
 ) -> tuple[Value, ...]:
-    """Define the results for the carried values. Extents that change in the loop become new
+    """Define the values for the carried values at the end of the loop. `initial` are their types
+    before the loop, and `current` their types in the body. Extents in which these differ become new
     symbols."""
     extents: dict[Extent, Extent] = {}
     results = []

@@ -51,8 +51,8 @@ Form: TypeAlias = tuple[Any, ...] | None
 
 
 def form_of(entry: Entry) -> Form:
-    """Return the structure of an entry without its tensors, from which `entry_of` restores it. The
-    form of a single tensor is None."""
+    """Return the structure of an entry without its tensors: None for a tensor, nested tuples
+    otherwise. `entry_of` restores the entry from this form and from the tensors."""
     match entry:
         case Value():
             return None
@@ -151,8 +151,8 @@ class Names:
 
     @property
     def outermost(self) -> dict[str, str]:
-        """Return the names of tensors of numbers in the model's outermost graph, mapped to the
-        names of their values in the imported graph."""
+        """A map from the names in the model's outermost graph to the names of the values in the
+        imported graph. Only tensors of numbers are included."""
         entries = self._frames[0].names.items()
         return {name: entry.name for name, entry in entries if isinstance(entry, Value)}
 
@@ -182,7 +182,8 @@ class Names:
         return self._hand_in(value, body)
 
     def entry(self, name: str) -> Entry:
-        """Return the entry that a name denotes, as part of the innermost body. Raises KeyError."""
+        """Return the entry that a name denotes. If the name is defined in an enclosing graph, its
+        tensors first become inputs of all regions in between. Raises KeyError."""
         local = self._frames[-1].names.get(name)
         if local is not None:
             return local

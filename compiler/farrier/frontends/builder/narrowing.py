@@ -43,10 +43,10 @@ _MOST_CORNERED = 4
 
 @dataclasses.dataclass(frozen=True)
 class Narrowing:
-    """Narrower ranges of dims. `dims` are the new dims by symbol, None for a dim that becomes a
-    function of others. `instead` maps symbols whose change is more than a narrower range to their
-    new extents. `needs` is the condition as text, and `not_negative` is an extent that must also be
-    at least 0."""
+    """Narrower ranges of dims. `dims` maps symbols to dims with a narrower range, or to None for a
+    dim that becomes a function of other dims. `instead` maps symbols to new extents, for each
+    change other than a narrower constant range. `needs` is the condition as text. `not_negative` is
+    an extent that must be at least 0 in addition."""
 
     dims: Mapping[str, NamedDim | None]
     needs: str
@@ -54,7 +54,7 @@ class Narrowing:
     not_negative: Extent = 0
 
     def change(self, extent: Extent) -> Extent:
-        """Return an extent in terms of the new dims."""
+        """Return an extent rewritten in terms of the narrower dims."""
         new: dict[Atom, Extent] = {}
         for symbol in symbols((extent,)):
             replacement = self._left_of(symbol)
@@ -63,8 +63,8 @@ class Narrowing:
         return substitute(extent, new) if new else extent
 
     def _left_of(self, symbol: Symbol) -> Extent | None:
-        """Return the extent that replaces a symbol, or None if it does not change. The upper bound
-        of a symbol is an extent as well, and is changed likewise."""
+        """Return the extent that replaces a symbol, or None if the symbol stays unchanged. The
+        upper bound of a symbol may be an extent over other symbols; it is rewritten as well."""
         if symbol.name in self.instead:
             return self.instead[symbol.name]
         left = self.dims.get(symbol.name)
@@ -78,9 +78,9 @@ class Narrowing:
 def narrowings(
     question: Question, answer: bool, dims: Sequence[NamedDim], asked: Mapping[str, Symbol]
 ) -> Iterator[Narrowing]:
-    """Yield narrowings of dims in which a comparison of sizes (`question`) may always have the
-    result `answer`, its result at the typical sizes. The narrowings that keep the most sizes come
-    first."""
+    """Yield candidates for narrower ranges of `dims` in which the comparison `question` always has
+    the result `answer`, its result at the typical sizes. The candidates that exclude the fewest
+    sizes come first. `asked` maps the names of the symbols in the comparison to the symbols."""
     extent = question.extent
     if question.relation is Relation.ZERO and answer:
         yield from _equal(extent, dims, asked)
@@ -121,8 +121,8 @@ def narrowings(
 def _holds_along(
     question: Question, answer: bool, dims: Sequence[NamedDim], along: NamedDim
 ) -> Callable[[int], bool]:
-    """Return a function that checks whether the comparison `question` has the result `answer` at a
-    value of the symbol `along`, with all other symbols at their typical values."""
+    """Return a function of a value of the dim `along`. It checks whether the comparison `question`
+    has the result `answer` at that value, with all other dims at their typical sizes."""
     usual = {named_dim.symbol: named_dim.typical for named_dim in dims}
 
     def holds(value: int) -> bool:
@@ -135,9 +135,9 @@ def _holds_along(
 def _holds_at_ends(
     question: Question, answer: bool, dims: Sequence[NamedDim], along: NamedDim
 ) -> Callable[[int], bool]:
-    """Return a function that checks whether the comparison `question` has the result `answer` at a
-    value of the symbol `along`, for all combinations of the other symbols' least and greatest
-    values."""
+    """Return a function of a value of the dim `along`. It checks whether the comparison `question`
+    has the result `answer` at that value for all combinations of the other dims' least and greatest
+    sizes."""
     others = [other for other in dims if other is not along]
     corners = [
         dict(zip((other.symbol for other in others), ends, strict=True))
@@ -152,8 +152,8 @@ def _holds_at_ends(
 
 
 def _ranged(of: NamedDim, holds: Callable[[int], bool]) -> Narrowing:
-    """Narrow a dim to the values around its typical one at which `holds` is true. `holds` is
-    assumed to change at most once on each side."""
+    """Return the narrowing of a dim to the largest interval around its typical value in which
+    `holds` is true. `holds` is assumed to change at most once on each side of the typical value."""
     low = _last(holds, of.typical, of.low)
     high = _last(holds, of.typical, of.high)
     left = dataclasses.replace(of, low=low, high=high)
@@ -167,8 +167,8 @@ def _ranged(of: NamedDim, holds: Callable[[int], bool]) -> Narrowing:
 
 
 def _last(holds: Callable[[int], bool], inside: int, end: int) -> int:
-    """Return by bisection the value nearest to `end` at which `holds` is still true. It is true at
-    `inside`."""
+    """Return the value nearest to `end` at which `holds` is true, by bisection between `inside`,
+    where it is true, and `end`."""
     if holds(end):
         return end
     outside = end
@@ -200,7 +200,8 @@ def _all(parts: Sequence[Narrowing]) -> Narrowing:
 def _equal(
     extent: Dim, dims: Sequence[NamedDim], asked: Mapping[str, Symbol]
 ) -> Iterator[Narrowing]:
-    """Yield narrowings that make the extent 0 by replacing a dim by a function of other dims."""
+    """Yield narrowings in which the extent is 0, because one dim is replaced by a function of the
+    others: `s0 - s1 - 1` → `s0 = s1 + 1`."""
     by_symbol = {named_dim.symbol: named_dim for named_dim in dims}
     whole = extent // common_factor((extent,))
     for name, symbol, factor, rest in _linear(whole, asked):
@@ -224,8 +225,8 @@ def _equal(
 def _linear(
     extent: Extent, asked: Mapping[str, Symbol]
 ) -> Iterator[tuple[str, Symbol, int, Extent]]:
-    """Yield the symbols of which a sum is a linear function, with the factor and the remaining
-    terms of the sum."""
+    """Yield (name, symbol, factor, rest) for each symbol in `asked` in which the extent is linear:
+    extent = factor · symbol + rest, where `rest` does not contain the symbol."""
     terms = dict(extent.terms) if isinstance(extent, Dim) else {}
     for name, symbol in asked.items():
         factor = terms.get((symbol,), 0)
@@ -235,8 +236,9 @@ def _linear(
 
 
 def _stands_for(formula: Dim, replaced: NamedDim) -> bool:
-    """Check whether a sum of other dims has nearly the same range of values as the dim that it
-    replaces: it is never less or more, and no large size is lost."""
+    """Check whether a dim may be replaced by `formula`, a function of other dims, without excluding
+    many sizes. The formula must be a sum whose range lies within the range of the dim and, unless
+    the dim's upper limit is the default, is not cut off above."""
     low, high = bounds(formula)
     is_sum = all(factor > 0 for _, factor in formula.terms)
     ends = high <= replaced.high or replaced.high >= DEFAULT_HIGH // replaced.step
@@ -246,8 +248,8 @@ def _stands_for(formula: Dim, replaced: NamedDim) -> bool:
 def _at_most(
     positive: Extent, dims: Sequence[NamedDim], asked: Mapping[str, Symbol]
 ) -> Iterator[Narrowing]:
-    """Yield narrowings that make the extent positive by bounding one dim by a function of the
-    others."""
+    """Yield narrowings in which the extent `positive` is at least 1, because one dim gets a
+    function of the others as its upper bound: `s1 - s0` → `s0 <= s1 - 1`."""
     by_symbol = {named_dim.symbol: named_dim for named_dim in dims}
     for name, symbol, factor, rest in _linear(positive, asked):
         of = by_symbol[name]
@@ -265,14 +267,14 @@ def _at_most(
 
 
 def _has_own_bound(symbol: Symbol) -> bool:
-    """Check whether the symbol's upper bound is a number or a capacity, and not a function of other
-    dims."""
+    """Check whether the symbol's upper bound is a number, or the capacity of a data-dependent size,
+    rather than a function of other dims."""
     return all(bound.high == MAX_EXTENT for bound in with_bounds((symbol.high,)))
 
 
 def _as_typical(extent: Extent) -> Iterator[Extent]:
-    """Yield, for each minimum or maximum in an extent, an extent that is positive if the operand
-    that is chosen at the typical sizes is chosen."""
+    """For each minimum or maximum in an extent, yield an extent that is positive exactly if the
+    minimum or maximum selects the same operand as at the typical sizes."""
     for atom in atoms((extent,)):
         if isinstance(atom, Combined):
             if atom.op in (DimOp.MIN, DimOp.MAX):
@@ -286,8 +288,9 @@ def _as_typical(extent: Extent) -> Iterator[Extent]:
 
 
 def _multiples(extent: Dim, dims: Sequence[NamedDim]) -> Iterator[Narrowing]:
-    """Yield narrowings of one dim to the multiples of a divisor that occurs in the extent, least
-    divisor first; then of all dims at once."""
+    """Yield narrowings of one dim to the multiples of a number, for each divisor of the constants
+    by which the extent divides functions of that dim, the least divisor first. Then yield one
+    narrowing of all dims at once."""
     wholes = [
         [step for step in divisors(extent, named_dim) if named_dim.typical % step == 0]
         for named_dim in dims
@@ -300,8 +303,8 @@ def _multiples(extent: Dim, dims: Sequence[NamedDim]) -> Iterator[Narrowing]:
 
 
 def divisors(extent: Extent, of: NamedDim) -> list[int]:
-    """Return the divisors, except 1, of the constants by which the extent divides functions of a
-    dim."""
+    """Return the divisors, except 1, of the least common multiple of the constants by which the
+    extent divides functions of the dim `of`: `s0 // 4` → `[2, 4]`."""
     least = math.lcm(*_divided_by(extent, of.symbol))
     return [step for step in range(2, min(least, _MOST_STEP) + 1) if least % step == 0]
 
@@ -315,7 +318,7 @@ def _divided_by(extent: Extent, name: str) -> Iterator[int]:
 
 
 def _stepped(of: NamedDim, step: int) -> Narrowing:
-    """Narrow a dim to the multiples of `step`."""
+    """Return the narrowing of a dim to the multiples of `step`."""
     if step == 1:
         return Narrowing({}, "")
     low, high, usual = -(-of.low // step), of.high // step, of.typical // step

@@ -25,8 +25,8 @@ _FEW = 64  # The most elements of constants that are compared.
 
 
 def emit(builder: Builder, node: RawNode) -> None:
-    """Infer the types of a node and define its outputs, as constants if the node can be folded.
-    Outputs without elements are always folded."""
+    """Infer the types of a node's outputs, and define the outputs. If the node can be folded, they
+    become constants and no node is added. Outputs without elements are always constants."""
     operator, values = _operator(node), builder.values
     # An Identity also hands on entries that no node takes, such as lists of tensors.
     if node.op == "Identity":
@@ -91,8 +91,9 @@ def _append(
     kinds: Sequence[TensorType],
     attrs: Mapping[str, Attribute],
 ) -> None:
-    """Append the node to the graph. If an earlier node computes the same sizes or counts, the
-    outputs are bound to that node's outputs instead."""
+    """Append the node to the graph and bind its outputs to their names. If an earlier node computes
+    the same from equal inputs, and the results are sizes or counts, bind the names to the outputs
+    of that node instead, so that equal sizes have the same symbols."""
     values = builder.values
     pairs = tuple(sorted(attrs.items()))
     # An operator with a data-dependent extent gets a new symbol each time.
@@ -127,9 +128,9 @@ def _append(
 
 
 def _is_tested_at_run_time(builder: Builder, node: RawNode, question: Question) -> bool:
-    """Check whether a comparison of sizes (`question`) is only about data-dependent sizes and
-    decides the condition of a branch. Then both branches are compiled, rather than only the one for
-    the typical sizes."""
+    """Check whether the comparison `question`, which a node needs, can be computed at run time: the
+    node computes the condition of a branch, and the comparison contains only data-dependent sizes.
+    Both branches are then compiled, rather than only the branch for the typical sizes."""
     asked, defined = symbols((question.extent,)), builder.data_sizes.defined
     return node.outputs[0] in builder.conditions and all(s.name in defined for s in asked)
 
@@ -143,9 +144,12 @@ def _check_outputs(builder: Builder, node: RawNode, kinds: Sequence[TensorType])
 
 
 def _check_elements(builder: Builder, extent: Extent, enough: Extent) -> None:
-    """Ensure that elements are read from an axis only if it has any: `enough` is 1 if that holds,
-    and 0 otherwise. Raises Mismatch if `enough` is 0, and Undecided if a narrower range of one dim
-    makes it 1; otherwise a run checks it."""
+    """Ensure that the operator reads elements by position only from an axis that has elements.
+    `enough` is 1 if that holds, and 0 otherwise (`shortfall`).
+
+    Raises Mismatch if it is 0 for all sizes, and Undecided if a narrower range of one dim can
+    ensure that it is 1. Otherwise a check is added that ends a run in which it is 0.
+    """
     if enough == 0:
         raise Mismatch("an element is taken from an axis of 0")
     if enough == minimum(extent, 1) and len(set(symbols((extent,)))) == 1:
@@ -159,7 +163,8 @@ def _check_elements(builder: Builder, extent: Extent, enough: Extent) -> None:
 
 
 def _identity(builder: Builder, value: Value | None) -> Hashable:
-    """Return a key that is equal for values that are certain to be equal."""
+    """Return a hashable key for a value. Two values with equal keys are certain to be equal at run
+    time."""
     if value is None:
         return None
     values = builder.values
@@ -170,8 +175,8 @@ def _identity(builder: Builder, value: Value | None) -> Hashable:
 
 
 def _constant(builder: Builder, value: Value) -> Value:
-    """Return the constant that equals a value, if its elements are known although nodes compute it;
-    otherwise the value itself."""
+    """Return a constant with the elements of the value, if nodes compute the value but its elements
+    are known as extents (`Values.bound`). Return any other value itself."""
     values = builder.values
     if value.name not in values.bound:
         return value

@@ -39,7 +39,7 @@ T = TypeVar("T", covariant=True)
 
 
 class Importing(Protocol[T]):
-    """An import of a model, or of a branch, with given types of its inputs."""
+    """An attempt to import a model or a branch, with given types of its inputs."""
 
     def run(self) -> T:
         """Perform the import and return its result. Raises UnresolvedShapeError, with Undecided as
@@ -57,10 +57,15 @@ class Importing(Protocol[T]):
 def settled(
     signature: Signature, begin: Callable[[Signature], Importing[T]], is_branch: bool = False
 ) -> T:
-    """Import a model repeatedly until no comparison of sizes is undecided, and return the result of
-    the last import. Raises UnresolvedShapeError for a comparison that narrower ranges of dims
-    cannot decide, and InvalidModelError for a model that is invalid at the typical sizes. With
-    `is_branch` it also raises ImpliedSizes; otherwise those become the typical sizes."""
+    """Import a model repeatedly, with narrower ranges of its dims each time, until all comparisons
+    of sizes that operators need are decided. Return the result of the last import. `begin` starts
+    an import with a signature.
+
+    Raises UnresolvedShapeError for a comparison that narrower ranges cannot decide, and
+    InvalidModelError for a model that is invalid at the typical sizes. If an import raises
+    ImpliedSizes, its sizes become the typical sizes; with `is_branch`, the exception is raised to
+    the caller instead.
+    """
     start = signature
     # The previous question, the node that asked it, and the signature at that time.
     asked: tuple[Question, str, Signature] | None = None
@@ -113,9 +118,9 @@ def settled(
 
 
 def _asked(question: Question, importing: Importing[T]) -> Iterator[tuple[Question, str]]:
-    """Yield a comparison of sizes (`question`) with the node that needs it. For each data-dependent
-    size in it, also yield the earlier comparison that was left open and whose result would make the
-    size follow from the input shapes, with its node."""
+    """Yield the comparisons that could be decided next, each with a description of the node that
+    needs it: first `question`, then, for each data-dependent size in it, the comparison whose
+    result would make the size a function of the input shapes (`Builder.defers`)."""
     yield question, importing.where
     for symbol in symbols((question.extent,)):
         size = importing.defined.get(symbol.name)
@@ -126,8 +131,8 @@ def _asked(question: Question, importing: Importing[T]) -> Iterator[tuple[Questi
 def _with_data(
     signature: Signature, question: Question, defined: Mapping[str, Defined]
 ) -> tuple[Signature, Question]:
-    """Return the signature extended by the data-dependent sizes in a comparison of sizes
-    (`question`), and the question in terms of the extended signature."""
+    """Return the signature with an entry for each data-dependent size in the comparison `question`,
+    and the comparison rewritten in terms of the symbols of these entries."""
     data, question = adopted(signature.data, question, defined)
     return dataclasses.replace(signature, data=data), question
 
@@ -138,10 +143,13 @@ def narrowed(
     where: str,
     places: Mapping[Key, int] = MappingProxyType({}),
 ) -> Signature | None:
-    """Return the signature with the ranges of dims narrowed to sizes at which a comparison of sizes
-    (`question`) has the same result as at the typical sizes. `places` is the order in which
-    data-dependent sizes are defined. Return None if no narrowing decides the result, or if it would
-    fix a data-dependent size that the question needs as a number."""
+    """Return the signature with the ranges of dims restricted to sizes at which the comparison
+    `question` has the same result as at the typical sizes; `where` describes the node that needs
+    it. `places` is the order in which a run computes the data-dependent sizes.
+
+    Return None if no restriction decides the comparison, or if the result is needed as a number and
+    depends on a data-dependent size.
+    """
     if not signature.settles(question):
         return None
     order = {size.named.symbol: places.get(key, 0) for key, size in signature.data.items()}
@@ -207,7 +215,8 @@ def _applied(
 
 
 def _notice(precondition: Precondition, names: Sequence[str], is_fixed: bool) -> str:
-    """Return a warning that the compiled model does not accept some plausible sizes."""
+    """Return a warning that the compiled model does not accept all plausible sizes of the dims
+    `names`, because of `precondition`. `is_fixed` means that a single size is left."""
     which = ", ".join(names)
     takes = f"takes one size of {which} alone" if is_fixed else f"does not take every {which}"
     return (
@@ -219,9 +228,10 @@ def _notice(precondition: Precondition, names: Sequence[str], is_fixed: bool) ->
 def _with_expected_answer(
     start: Signature, signature: Signature, question: Question
 ) -> Signature | None:
-    """Return `start` with typical sizes at which a comparison of sizes (`question`) has its
-    expected result: the typical length of a sequence if that has it, else the nearest sizes. Return
-    None if the result is already the expected one, or if the user chose the sizes."""
+    """Return `start` with other typical sizes, at which the comparison `question` has the result
+    that the operator expects (`question.expected`). The default length of sequences is tried first,
+    then the nearest sizes. Return None if the typical sizes already have that result, if the
+    comparison does not expect one, or if the user chose the sizes."""
     usual = {dim.symbol: dim.typical for dim in signature.dims}
     asked = {symbol.name for symbol in symbols((question.extent,))}
     if question.expected is None or not asked <= usual.keys():
@@ -243,10 +253,13 @@ def _with_expected_answer(
 def _with_other_answer(
     start: Signature, signature: Signature, question: Question
 ) -> Signature | None:
-    """Return `start` with the nearest typical sizes at which a comparison of sizes (`question`) has
-    the opposite result. `signature` has the narrower ranges in which the question was asked. One
-    dim is changed, or all dims of the question to the same size; of these candidates, the one with
-    the fewest elements is chosen. Return None if there is none, or if the user chose the sizes."""
+    """Return `start` with other typical sizes, at which the comparison `question` has the opposite
+    result. `signature` has the ranges with which the comparison was needed.
+
+    One dim of the comparison is changed to the nearest size with that result, or all of them to the
+    same size. Of these candidates, the one with the fewest elements is chosen. Return None without
+    a candidate, or if the user chose the sizes.
+    """
     asked = {symbol.name for symbol in symbols((question.extent,))}
     # A data-dependent size may first occur in this question.
     new = {key: DataDim(size.whole, size.whole) for key, size in signature.data.items()}
@@ -274,9 +287,10 @@ def _with_other_answer(
 def _other_size(
     question: Question, usual: Mapping[str, int], together: Sequence[NamedDim]
 ) -> int | None:
-    """Return the value of the symbols `together`, nearest to the typical one, at which a comparison
-    of sizes (`question`) has the opposite result than at the values `usual`. A divisible value near
-    it is preferred, since models are made for such sizes."""
+    """Return a common value of the dims `together`, near their typical one, at which the comparison
+    `question` has the opposite result than at the typical values `usual`. A multiple of the numbers
+    by which the comparison divides is preferred, since models are made for such sizes. Return None
+    if no value is found."""
     wanted = not question.answer(evaluate(question.extent, usual))
 
     def does(size: int) -> bool:

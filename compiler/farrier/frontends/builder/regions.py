@@ -39,8 +39,8 @@ class Region:
     outputs: tuple[Entry, ...]
 
     def in_shape(self, shape: Shape) -> Shape:
-        """Return a shape of the enclosing graph with its symbols replaced by the sizes for which
-        the region was built."""
+        """Return a shape of the enclosing graph, rewritten in terms of the sizes for which the
+        region was built."""
         return tuple(substitute(extent, self.body.sizes) for extent in shape)
 
 
@@ -49,9 +49,9 @@ def region(
     inputs: Sequence[TensorType],
     build: Callable[[Sequence[Value]], Sequence[Entry]],
 ) -> Region:
-    """Build a nested graph with inputs of types `inputs`. `build` adds its nodes and returns its
-    outputs; its arguments are the inputs, in the ranges of sizes that operators' constraints leave.
-    """
+    """Build a nested graph with inputs of the types `inputs`, and return it. `build` adds its nodes
+    and returns its outputs. It is called with the inputs, viewed in shapes in which data-dependent
+    sizes have their restricted ranges (`DataSizes.held_tensor`)."""
     values = builder.values
     with values.names.nested(Body(values.body)) as body, builder.returning():
         own = tuple(values.define(kind) for kind in inputs)
@@ -60,9 +60,9 @@ def region(
 
 
 def branch(builder: Builder, build: Build) -> Region:
-    """Build a nested graph without inputs, for the sizes at which all comparisons of sizes that its
-    operators need have the same results as at the typical sizes. A run that enters it with other
-    sizes ends with an error."""
+    """Build a nested graph without inputs. If its operators compare sizes, it is built only for the
+    sizes at which all comparisons have the same results as at the typical sizes; a run that enters
+    the branch with other sizes ends with an error."""
     before = sizes_alone(builder.signature, builder.data_sizes.defined)
     begin = functools.partial(_Branch, builder, build, before, builder.data_sizes.places)
     return settled(before, begin, is_branch=True)
@@ -71,8 +71,8 @@ def branch(builder: Builder, build: Build) -> Region:
 def closed(
     builder: Builder, region: Region, name: str, captured: Sequence[Value], outputs: Sequence[Value]
 ) -> Graph:
-    """Return the region as a graph that reads nothing from outside: `captured`, the values that it
-    reads from the enclosing graph, become its last inputs."""
+    """Return the region as a separate graph. `captured` are the values that it reads from the
+    enclosing graph; they become its last inputs."""
     inner = {outside.name: inside for outside, inside in region.body.captured.values()}
     seen = [inner.get(v.name) or builder.values.define(v.type) for v in captured]
     return builder.values.closed(region.body, name, (*region.inputs, *seen), outputs)
@@ -85,8 +85,8 @@ def defined_in(builder: Builder, region: Region) -> frozenset[str]:
 
 
 def captures_of(regions: Sequence[Region], builder: Builder) -> tuple[Value, ...]:
-    """Return the values that regions read from the enclosing graph, without constants, which are
-    copied into the regions."""
+    """Return the values of the enclosing graph that the regions read. Constants are not included,
+    because they are copied into the regions."""
     captured = {
         outside.name: outside
         for region in regions
@@ -104,7 +104,7 @@ def append(node: Node, builder: Builder) -> None:
 
 
 class _Branch:
-    """An attempt to build a branch for a certain range of sizes, which implements
+    """An attempt to build a branch for the ranges of sizes in a signature. Implements
     `preconditions.Importing`."""
 
     def __init__(
@@ -137,8 +137,9 @@ class _Branch:
 
 
 def _branch_at(builder: Builder, build: Build, sizes: LocalSizes) -> Region:
-    """Build the branch for the sizes in `sizes`. Raises ImpliedSizes if the entire model should
-    rather have the branch's typical sizes."""
+    """Build the branch for the sizes in `sizes`. Raises ImpliedSizes if the typical sizes of the
+    branch differ from those of the model, and the user has not chosen the latter: the entire model
+    is then imported again with the branch's typical sizes."""
     implied, whole = sizes.implied(), builder.whole
     mine = {dim.name for dim in whole.dims} - whole.pinned - whole.implied
     if implied and implied.keys() <= mine:
@@ -169,8 +170,9 @@ def _branch_at(builder: Builder, build: Build, sizes: LocalSizes) -> Region:
 
 
 def _own_sizes(builder: Builder, sizes: LocalSizes) -> dict[Symbol, Extent]:
-    """Add nodes that compute the branch's symbols on entry and check that the sizes are those for
-    which the branch is built. Return the symbols."""
+    """Add nodes that compute the branch's own symbols on entry, and checks that end a run with
+    sizes for which the branch was not built. Return a map from `Local.narrowed` to the branch's
+    symbols."""
     own: dict[Symbol, Extent] = {}
     with builder.data_sizes.because(sizes.reason):
         for local in sorted(sizes.locals, key=lambda local: not isinstance(local.most, int)):
@@ -183,8 +185,8 @@ def _own_sizes(builder: Builder, sizes: LocalSizes) -> dict[Symbol, Extent]:
 
 
 def _resized(builder: Builder, entry: Entry, sizes: Mapping[Atom, Extent]) -> Entry:
-    """Return an entry that a branch returns, with shapes in terms of the enclosing graph's
-    symbols."""
+    """Return an entry that a branch returns, with the shapes of its tensors rewritten: `sizes` maps
+    the branch's symbols to extents of the enclosing graph."""
     values, body = builder.values, builder.values.body
     return with_tensors(entry, lambda value: values.view(builder.computed(value), sizes, body))
 

@@ -27,10 +27,10 @@ def built_by(
 ) -> ImportedModel:
     """Build a model: `make` returns a builder, and `build` adds the model's nodes to it.
 
-    `build` runs again from the start, with narrower ranges of the open dims, for each comparison of
-    sizes that the builder cannot leave undecided, so it must add the same nodes each time. Raises
-    UnresolvedShapeError if no sizes of the inputs decide a comparison, and any error that `build`
-    raises.
+    `build` may run several times, each time from the start: when a comparison of sizes is
+    undecided, the ranges of the open dims are narrowed so that it has one result. It must add the
+    same nodes each time. Raises UnresolvedShapeError if no sizes of the inputs decide a comparison,
+    and any error that `build` raises.
     """
     try:
         return settled(signature, functools.partial(_Attempt, make, build))

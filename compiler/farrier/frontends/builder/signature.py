@@ -56,9 +56,9 @@ class Signature:
     are strings.
 
     `names` are the user's names of each input's axes, "" for constant axes. `pinned` are the names
-    of dims whose typical size the user chose, `implied` those for which a branch did.
-    `preconditions` are assumptions about dims beyond their declared ranges, and `notices` describe
-    assumptions that exclude plausible sizes.
+    of dims whose typical size the user chose; `implied` are the names of dims whose typical size a
+    branch of the model requires. `preconditions` are assumptions about dims beyond their declared
+    ranges, and `notices` describe assumptions that exclude plausible sizes.
     """
 
     types: dict[str, TensorType]
@@ -73,7 +73,7 @@ class Signature:
     data: Mapping[Key, DataDim] = dataclasses.field(default_factory=dict)  # Narrowed sizes.
 
     def told(self) -> tuple[Precondition, ...]:
-        """Return the preconditions with their limits, the extents that must be at least 0."""
+        """Return the preconditions, each with its limit: an extent that must be at least 0."""
         return tuple(
             dataclasses.replace(condition, extent=limit if isinstance(limit, int) else str(limit))
             for condition, limit in zip(self.preconditions, self.limits, strict=True)
@@ -81,13 +81,13 @@ class Signature:
 
     @property
     def open(self) -> tuple[NamedDim, ...]:
-        """The open dims, and the data-dependent sizes whose ranges operators' constraints
-        narrow."""
+        """The dims whose sizes are open, and the data-dependent sizes with restricted ranges
+        (`DataDim`)."""
         return (*self.dims, *(size.named for size in self.data.values()))
 
     def settles(self, question: Question, also: Iterable[str] = ()) -> bool:
-        """Check whether all symbols of a comparison of sizes (`question`) are open dims of this
-        signature or in `also`, so that narrowing their ranges can decide it."""
+        """Check whether narrower ranges can decide the comparison `question`: each symbol in it
+        must be an open dim of this signature, or be in `also`."""
         named = {named_dim.symbol for named_dim in self.open}.union(also)
         return all(symbol.name in named for symbol in symbols((question.extent,)))
 
@@ -145,7 +145,8 @@ def resolve(
 
 
 def _names_alone(inputs: Sequence[Declared]) -> Iterator[str]:
-    """Yield the names of all dims that the model declares by a single name, not by a sum."""
+    """Yield each name that the model declares as a dim by itself: `batch`, but not a sum such as
+    `past + sequence`."""
     for declared in inputs:
         for size in declared.dims or ():
             if isinstance(size, str) and size != "?" and parse_sum(size) is None:
@@ -153,8 +154,9 @@ def _names_alone(inputs: Sequence[Declared]) -> Iterator[str]:
 
 
 def _size_of(name: str, sizes: Mapping[str, Size]) -> Size | None:
-    """Return the size of a dim that the model declares as `name`: a single name, or a sum of names
-    such as "past + sequence". None if a part of the sum is unknown."""
+    """Return the size of a dim that the model declares as `name`, which is a single name or a sum
+    of names such as "past + sequence". `sizes` are the known sizes by name. Return None if a name
+    is unknown."""
     declared = parse_sum(name)
     if name in sizes or declared is None:
         return sizes.get(name)
@@ -171,8 +173,9 @@ def _size_of(name: str, sizes: Mapping[str, Size]) -> Size | None:
 
 
 def _checked(declared: Declared, shape: GivenShape, sizes: dict[str, Size]) -> list[Size]:
-    """Check the user's shape of an input against the declared dims. Return its sizes, and add those
-    of named dims to `sizes`."""
+    """Return the sizes of an input for which the user specified `shape`, after a check against the
+    declared dims. The sizes of named dims are added to `sizes`. Raises UsageError if the two
+    contradict each other."""
     dims = [parse_dim(text) for text in shape]
     if declared.is_strings and declared.dims is not None and len(dims) == len(declared.dims):
         dims.append(_width(declared, dims))
@@ -211,8 +214,9 @@ def _clash(declared: Declared, shape: GivenShape, what: str) -> UsageError:
 
 
 def _named(declared: Declared, dims: Sequence[Size], sizes: dict[str, Size]) -> list[Size]:
-    """Return the sizes from `_checked` with each `?` replaced by the size that the model's name of
-    the dim denotes: a size of another input, a sum, or a new open dim."""
+    """Return `dims` with each unnamed open dim (`?`) replaced by the size that the model's name for
+    this dim has: a number or sum if other inputs determine it, otherwise an open dim of that name.
+    New names are added to `sizes`."""
     named: list[Size] = []
     for axis, (size, own) in enumerate(zip(dims, _own_dims(declared, len(dims)), strict=True)):
         if isinstance(size, OpenDim) and not size.name:
@@ -256,8 +260,9 @@ def _symbols(
     sizes: Mapping[str, Size],
     hot: Sequence[Hot],
 ) -> Signature:
-    """Return the signature for inputs with these shapes. The range of an open dim may be written at
-    any of its occurrences."""
+    """Return the signature for inputs with these shapes, in which open dims become symbols s0, s1,
+    …. `hot` are sizes of dims by name, of which the first one for a dim is its typical size. The
+    user may write the range of a dim at any of its occurrences."""
     ranges: dict[str, tuple[int, int, int]] = {}
     first_axis: dict[str, int] = {}
     for shape in shapes.values():
@@ -339,8 +344,8 @@ def _sides_of_images(shape: Sequence[Size]) -> tuple[int, ...]:
 
 
 def _extent(size: Size, extents: Mapping[str, Extent], sizes: Mapping[str, Size]) -> Extent:
-    """Return a size as an extent. `extents` maps names of open dims to extents, and `sizes` the
-    model's names to sizes."""
+    """Return a size as an extent. `extents` maps the names of open dims to extents; `sizes` maps
+    the names that the model declares to sizes."""
     if isinstance(size, int):
         return size
     if isinstance(size, OpenDim):

@@ -67,8 +67,9 @@ def _seen(imported: ImportedModel) -> Sequence[Suggestion]:
 
 
 def _differing(past: TensorType, present: TensorType) -> list[int] | None:
-    """Return the axes in which two shapes differ, at most one; None if the types cannot be those of
-    a state."""
+    """Return the axes, at most one, in which the shapes of `past` and `present` differ. Return None
+    if they cannot be the same state before and after a call, because they differ in dtype, rank, or
+    more than one axis."""
     if past.dtype is not present.dtype or past.rank != present.rank:
         return None
     axes = [axis for axis in range(past.rank) if past.shape[axis] != present.shape[axis]]
@@ -148,8 +149,8 @@ def _updates(graph: Graph, past: Value, present: Value) -> bool:
 
 
 def _overwriting(node: Node) -> Node | None:
-    """Return the variant of a node that writes only its updates into its first input; None if its
-    operator has no such variant."""
+    """Return the in-place variant of a node, which writes only the updated elements into its first
+    input. Return None if the operator has no such variant."""
     rule = lookup(node.op).in_place
     return None if rule is None else rule(node)
 

@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 
 
 def stretch(node: RawNode, builder: Builder) -> None:
-    """Replace operands of an elementwise node by gathered ones, so that each axis has one symbolic
-    extent. Raises ImpliedSizes if typical sizes are neither equal nor 1 and the user has not chosen
-    them."""
+    """Change an elementwise node whose operands have different symbolic extents along an axis: each
+    operand whose extent differs from that of the longest operand is replaced by a gathered one.
+    Raises ImpliedSizes if the typical sizes of two extents do not broadcast and the user has not
+    chosen them."""
     signature = builder.signature
     named = {dim.symbol for dim in signature.dims}
     if len(named) < 2:
@@ -69,7 +70,8 @@ def _is_name(extent: Extent, named: Collection[str]) -> bool:
 
 def _settle_typical(own: Extent, length: Extent, signature: Signature) -> None:
     """Raise ImpliedSizes, with the typical size of `length` for the dim `own`, if the typical size
-    of `own` does not broadcast to it and neither the user nor a branch chose it."""
+    of `own` is neither 1 nor the typical size of `length`. Do nothing if the user or a branch chose
+    the typical size of `own`."""
     size = typical(length)
     if typical(own) in (1, size):
         return
@@ -80,8 +82,8 @@ def _settle_typical(own: Extent, length: Extent, signature: Signature) -> None:
 
 
 def _stretched(name: str, axis: int, length: Extent, needs: str, builder: Builder) -> str:
-    """Return the operand gathered to `length` elements along an axis, after adding a check that the
-    axis has `length` elements or one."""
+    """Return operand `name` repeated to `length` elements along an axis, by a gather. Also add a
+    check that ends a run in which the axis has neither `length` elements nor one."""
     own = builder.shape(name)[axis]
     apart, more = maximum(own - length, length - own), maximum(own - 1, 1 - own)
     builder.require(builder.unknown([minimum(apart, more)]), [0], needs=needs)

@@ -29,9 +29,9 @@ class Values:
     """The values and nodes of a model, in all of its regions.
 
     The tables are indexed by the name of a value. `known` has the elements of constants, and of the
-    values in `bound`, which are computed at run time but whose elements are known symbols.
-    `producer` has the node that computes a value, and `first_equal` an earlier value that is
-    certain to be equal. `origin` is the origin of added nodes without a counterpart in the model.
+    values in `bound`: these are computed at run time, but their elements are extents. `producer`
+    has the node that computes a value, and `first_equal` the earliest value that is certain to be
+    equal. `origin` is the origin of added nodes that have no counterpart in the model.
     """
 
     def __init__(self) -> None:
@@ -96,14 +96,14 @@ class Values:
         self.producer |= {value.name: node for value in node.outputs}
 
     def note(self, value: Value, extents: Sequence[Extent]) -> None:
-        """Record the elements of a value that is computed at run time, as extents."""
+        """Record that a value is computed at run time and has the elements `extents`."""
         array = as_array(list(extents), value.type.dtype)
         self.known[value.name] = array.reshape(value.type.static_shape)
         self.bound.add(value.name)
 
     def source(self, value: Value) -> Value:
-        """Return the constant of symbolic sizes that a value was computed from at run time (by an
-        Extents node), or the value itself."""
+        """Return the constant with symbolic sizes from which an Extents node computes a value at
+        run time. Return any other value itself."""
         # The builder itself adds an Extents for a constant that depends on sizes (`computed`).
         node = self.producer.get(value.name)
         if node is not None and node.op == "Extents" and node.inputs[0] is not None:
@@ -111,13 +111,14 @@ class Values:
         return value
 
     def view(self, value: Value, sizes: Mapping[Atom, Extent], body: Body) -> Value:
-        """Return a value viewed in a shape where symbols are replaced by equal extents `sizes`."""
+        """Return a value viewed in the shape in which each symbol is replaced by the extent in
+        `sizes`, which must be equal to it at run time."""
         shape = tuple(substitute(extent, sizes) for extent in value.type.shape)
         return self.shaped(value, shape, body)
 
     def shaped(self, value: Value, shape: Shape, body: Body) -> Value:
-        """Return a value viewed in `shape`, whose extents are equal to its own but written in other
-        symbols."""
+        """Return a value viewed in `shape`, whose extents equal those of the value at run time but
+        are written in other symbols."""
         if shape == value.type.shape:
             return value
         key = ("shaped", value, shape)
@@ -150,8 +151,8 @@ class Values:
         return Graph(name, tuple(inputs), constants, tuple(reversed(kept)), tuple(outputs))
 
     def _hand_in(self, value: Value, body: Body) -> Value:
-        """Return the counterpart, in a region, of a value of the enclosing graph: a captured input
-        of the region, or a copy of a constant."""
+        """Return the value that stands for `value`, a value of the enclosing graph, in the region
+        `body`: a captured input of the region, or a copy of a constant."""
         if value.name not in body.captured:
             inside = self.define(value.type)
             data = self.known.get(value.name)

@@ -39,7 +39,8 @@ _RULES: dict[str, _Rule] = {
 
 
 def rewritten(node: RawNode, builder: Builder) -> RawNode:
-    """Return a node with the same outputs whose static operands are known, after adding to the
-    builder the nodes that compute its operands."""
+    """Return a node with the same outputs as `node`, whose operands that must be known when
+    compiling are constants. Nodes that compute its other operands are added to the builder. A node
+    without a rule is returned unchanged."""
     rule = _RULES.get(node.op)
     return node if rule is None else rule(node, builder)

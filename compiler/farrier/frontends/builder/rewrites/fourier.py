@@ -61,14 +61,15 @@ class Fourier:
         return self._chirped(signal, count)
 
     def open(self, signal: Signal, count: Extent, length: Extent, results: Extent) -> Signal:
-        """Transform the first `count` numbers of signals with period `length`, which may be
-        symbolic, by a matrix computed at run time. The result has `results` numbers."""
+        """Return the first `results` numbers of the transform of period `length` of a signal's
+        first `count` numbers. All three may be symbolic: the matrix of the transform is computed at
+        run time."""
         return self._times(signal, *self._open_matrix(count, length, results))
 
     def open_real(self, signal: Signal, count: Extent, length: Extent) -> Signal:
-        """Return the real signal of length `length` whose spectrum's first half has `count`
-        numbers. All of these except the first and the middle one count twice, for their mirror
-        images."""
+        """Return the real signal of `length` numbers whose spectrum has `signal` as its first half,
+        which consists of `count` numbers. All numbers of the half except the first and the middle
+        one count twice, because each also stands for its mirror image in the second half."""
         add, constant = self._scope.add, self._scope.constant
         k = places(count, self._scope)
         end = self._scope.unknown(constant(ints(length)))
@@ -98,8 +99,8 @@ class Fourier:
         return real, imaginary
 
     def _turns(self, rows: int, columns: int, period: int = 0) -> Complex:
-        """Return exp(±2πi · row · column / period), [rows, columns]; a period of 0 stands for
-        `columns`."""
+        """Return the matrix [rows, columns] with the elements exp(±2πi · row · column / period). By
+        default, `period` is `columns`."""
         check_made(rows, columns, 2)
         period = period or columns
         steps = np.outer(np.arange(rows), np.arange(columns)) % period

@@ -61,8 +61,9 @@ def resize(node: RawNode, builder: Builder) -> RawNode:
 
 
 def _outputs(extent: Extent, scale: Dim | Share) -> Extent:
-    """Return the number of outputs along an axis. Raises NotSupported if extent times scale is not
-    an integer, because the coordinates would then differ from those computed from the size."""
+    """Return the output extent `extent · scale` of an axis, where `scale` is a dim or a quotient of
+    dims. Raises NotSupported if the product is not an integer for all sizes, because the
+    coordinates would then differ from those computed from the output's size."""
     share = scale if isinstance(scale, Share) else Share(scale, 1)
     product = extent * share.extent
     if product % share.denominator != 0:
@@ -75,7 +76,7 @@ _CUBIC = (-1, 0, 1, 2)  # The neighbors of a place, from the element at or befor
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Axis:
-    """The resizing of an axis of `x` by a scale that is an f32 scalar computed at run time."""
+    """The resizing of axis `axis` of `x` by `scale`, an f32 scalar that is computed at run time."""
 
     x: str
     axis: int

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 def sized(
     node: RawNode, builder: Builder, position: int, bounds: Sequence[Extent | None] = ()
 ) -> RawNode:
-    """Return the node with operand `position`, a tensor of sizes known only at run time, replaced
-    by extents of at most `bounds`."""
+    """Return the node. If operand `position`, a tensor of sizes, is computed at run time, replace
+    it by a constant of new data-dependent extents, of which each is at most the corresponding one
+    of `bounds`."""
     name = node.input(position)
     if name and builder.data(name) is None:
         node.inputs[position] = builder.constant(builder.sizes(name, bounds))

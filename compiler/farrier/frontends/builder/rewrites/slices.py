@@ -36,8 +36,9 @@ class _Cut:
     step: Number
 
     def taken(self, shape: Shape, builder: Builder) -> Taken | None:
-        """Return the positions that the operator Slice reads. Return None if a limit is not known
-        when compiling, or if the positions cannot be written as one function of the symbols."""
+        """Return the positions along the axis that the operator Slice would read. Return None if
+        the start, end or step is not known when compiling, or if the positions cannot be written as
+        one function of the symbols."""
         match self:
             case _Cut(axis, int() | Dim() as start, int() | Dim() as end, int() as step):
                 try:
@@ -79,7 +80,8 @@ def slice_(node: RawNode, builder: Builder) -> RawNode:
 
 
 def _cuts(node: RawNode, builder: Builder) -> list[_Cut]:
-    """Return the slice along each axis: for all axes if the list of axes is data-dependent."""
+    """Return the start, end and step of the slice along each axis that the node slices. If the list
+    of axes is computed at run time, return a slice along every axis."""
     x, starts, ends, which, steps = (node.input(position) for position in range(5))
     rank = len(builder.shape(x))
     count = number(builder.shape(starts)[0])
@@ -98,8 +100,8 @@ def _cuts(node: RawNode, builder: Builder) -> list[_Cut]:
 
 
 def along(axes: str, rank: int, builder: Builder) -> str:
-    """Return the name of a list of axes in i64, counted from the front, where the list is known
-    only at run time."""
+    """Return the name of the axes `axes`, which are computed at run time, as an i64 vector with
+    negative axes counted from the front."""
     axes = builder.add("Cast", axes, to="i64")
     from_front = builder.add("Add", axes, [rank])
     is_negative = builder.add("Less", axes, [0])
@@ -116,8 +118,8 @@ def spread(values: str, places: str, count: int, fill: int, builder: Builder) ->
 
 
 def _window(extent: Extent, cut: _Cut, numbers: Numbers) -> tuple[str, str]:
-    """Return the names of a slice's first position and number of positions; the number is -1 for a
-    step of 0."""
+    """Return the names of two i64 scalars: the first position of a slice, and its number of
+    positions. The number is -1 if the step is 0."""
     backwards = numbers("Less", cut.step, 0)
     low = numbers("Where", backwards, -1, 0)  # An end of -1 is "through the first element".
     high = numbers("Add", extent, low)
@@ -164,8 +166,8 @@ def split(node: RawNode, builder: Builder) -> RawNode:
 
 
 def _equal_parts(extent: Extent, count: int) -> Any:
-    """Return the lengths of `count` equal parts, of which the last ones may be shorter or empty;
-    None for an axis of symbolic length."""
+    """Return the lengths of `count` parts of an axis, which are equal except that the last ones may
+    be shorter or empty: `7, 3 → [3, 3, 1]`. Return None for an axis of symbolic length."""
     if not isinstance(extent, int):
         return None
     part = -(-extent // count)
@@ -173,8 +175,8 @@ def _equal_parts(extent: Extent, count: int) -> Any:
 
 
 def lengths(parts: list[Number], extent: Extent, builder: Builder) -> list[Extent]:
-    """Return the lengths of the parts of an axis as extents. The last one is the axis's length
-    minus the others, and a check ends a run in which it is declared differently."""
+    """Return the lengths of the parts of an axis as extents. The last length is computed as
+    `extent` minus the others; a check ends a run in which the model's own last length differs."""
     numbers, extents, rest = Numbers(builder), [], extent
     for place, length in enumerate(parts[:-1], 1):
         usual = -(-typical(extent) // len(parts))
