@@ -63,8 +63,9 @@ class OperatorUse:
 
 
 def uses(calls: Iterable[tuple[str, C]], reason: Callable[[C], str]) -> tuple[OperatorUse, ...]:
-    """Count the operators in `calls`, pairs of (operator, call), the most frequent first. `reason`
-    returns why the first call of an operator cannot be compiled, or "" if it can."""
+    """Return the operators in `calls`, pairs of (operator, call), with the number of calls of each,
+    the most frequent operator first. `reason(call)` returns the reason why a call cannot be
+    compiled, or ""; it is asked for the first call of each operator."""
     counts: Counter[str] = Counter()
     first: dict[str, C] = {}
     for name, call in calls:
@@ -135,9 +136,13 @@ def draw(
     count: int,
     name_of: Callable[[K], str] = str,
 ) -> ModelGraph:
-    """Return the graph of inputs, `count` nodes in the file's order, and outputs; of too many, only
-    the first ones. Tensors are identified by keys, and `name_of` returns a key's name. Inputs are
-    (key, name), and outputs are (name, keys that they read)."""
+    """Return the graph to draw: first the inputs, then the nodes in the order of the file, then the
+    outputs. At most `MOST_NODES` of them are drawn, and the others are counted in `left_out`;
+    `count` is the number of `nodes`.
+
+    A tensor is identified by a key, and `name_of` returns the name of a key. Inputs are pairs (key,
+    name), and outputs are pairs (name, keys of the tensors that the output reads).
+    """
     drawn: list[Node] = []
     makers: dict[K, int] = {}  # The nodes that compute the tensors.
     readers: list[tuple[int, Iterable[K]]] = []
@@ -210,7 +215,8 @@ class Inspection:
 
 
 def with_types(whole: Inspection, imported: ImportedModel) -> Inspection:
-    """Return the report with the types and problems that an import found."""
+    """Return the report with the facts that the import of the model has determined: types of
+    outputs, open dims, preconditions, states and branches that do not compile."""
     graph, names = imported.graph, names_of(imported.dims)
     typed = {
         name: tuple(shown_extent(extent, names) for extent in value.type.shape)
@@ -253,7 +259,7 @@ def with_types(whole: Inspection, imported: ImportedModel) -> Inspection:
 
 
 def _failing(imported: ImportedModel) -> Iterator[tuple[Any, str]]:
-    """Yield the nodes with a branch that is not compiled, each once, with the reason."""
+    """Yield each node with a branch that was not compiled, with the reason."""
     seen = set()
     for node in failures(imported.graph):
         key = (node.origin, str(node.attr("reason")))

@@ -33,8 +33,8 @@ def declaration(model: onnx.ModelProto, overridden: Collection[str] = ()) -> Dec
 
 
 def _keys(graph: onnx.GraphProto, output: str) -> tuple[int | str, ...]:
-    """Return the keys of the maps that a ZipMap node makes from an output's columns; () without a
-    ZipMap."""
+    """Return the keys of the maps that an output consists of, if a ZipMap node computes it: key i
+    belongs to column i. Return () for any other output."""
     for node in graph.node:
         if node.op_type == "ZipMap" and output in node.output:
             for attribute in node.attribute:

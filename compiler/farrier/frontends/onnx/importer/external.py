@@ -67,8 +67,9 @@ def _number(text: str, key: str, what: str) -> int:
 
 
 def relocated(model: Model) -> tuple[bytes, Path]:
-    """Return the message with the location of each data file made relative to a common folder, and
-    that folder, for a reader that opens data files itself. Raises InvalidModelError."""
+    """Return the model's message and a folder, for a reader that opens data files itself. The
+    folder contains all data files, and the locations in the message are relative to it. Raises
+    InvalidModelError."""
     places = {location: file.place for location, file in model.external.items()}
     folder = Path(os.path.commonpath([place.parent for place in places.values()]))
     proto = onnx.ModelProto.FromString(bytes(model.message))

@@ -22,12 +22,8 @@ def is_function(op: str, opset: int) -> bool:
 def expand(
     node: RawNode, opset: int, types: Sequence[TensorType | None], fresh: Callable[[], str]
 ) -> tuple[list[onnx.NodeProto], int] | None:
-    """Return the nodes of the function body that defines a node, and their opset; None if the
-    operator is not a function.
-
-    `types` are the types of the inputs, None for omitted ones. The body's values get names from
-    `fresh`; an omitted input or output is "".
-    """
+    """Return the nodes by which ONNX defines a node as a function, and the opset of these nodes.
+    Return None if the operator is not defined as a function."""
     schema = schema_of(node.op, opset)
     body = None if schema is None else _body(schema, node, opset, types)
     if schema is None or body is None:
@@ -93,8 +89,8 @@ class Renaming(dict[str, str]):
 def instance(
     node: onnx.NodeProto, names: Renaming, attributes: Mapping[str, onnx.AttributeProto]
 ) -> onnx.NodeProto:
-    """Return a copy of a node of a function body, with names of the calling graph and the call's
-    attributes."""
+    """Return a copy of a node of a function body for one call. Its values are renamed by `names`,
+    and references to the function's attributes are replaced by the call's `attributes`."""
     copy = onnx.NodeProto()
     copy.CopyFrom(node)
     copy.input[:] = [names[name] for name in node.input]
@@ -117,9 +113,9 @@ def instance(
 def _rename(
     graph: onnx.GraphProto, names: Renaming, attributes: Mapping[str, onnx.AttributeProto]
 ) -> None:
-    """Apply the renaming and the call's attributes to a nested graph of a function body. Values
-    defined in the nested graph are also renamed, because the calling graph may have values with the
-    same names."""
+    """Rename all values in a nested graph of a function body, and replace references to the
+    function's attributes by the call's `attributes`. Values that the graph defines itself are also
+    renamed, because the calling graph may have values with the same names."""
     nodes = [instance(node, names, attributes) for node in graph.node]
     graph.ClearField("node")
     graph.node.extend(nodes)

@@ -22,9 +22,10 @@ _OVERRIDABLE = 4  # The first IR version in which an input's initializer is its 
 def declared_inputs(
     graph: onnx.GraphProto, overridden: Collection[str] = (), shaped: Collection[str] = ()
 ) -> list[Declared]:
-    """Return the inputs that a caller must pass: inputs without an initializer, and inputs whose
-    initializer is `overridden`. An undeclared rank is inferred from the nodes that read the input,
-    unless the input is in `shaped`."""
+    """Return the inputs that a caller must pass: the declared inputs without an initializer, and
+    those whose initializer is in `overridden`. If the rank of an input is not declared, it is
+    inferred from the nodes that read the input, unless the user passes a shape for it
+    (`shaped`)."""
     constants = set(initialized(graph)).difference(overridden)
     inputs = [_declare(info) for info in graph.input if info.name not in constants]
     for position, declared in enumerate(inputs):

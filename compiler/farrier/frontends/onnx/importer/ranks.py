@@ -102,8 +102,9 @@ _KEEP = frozenset(
 
 
 def rank_of(graph: onnx.GraphProto, name: str) -> int | None:
-    """Return the rank of an input, or None if it cannot be inferred. Nodes that read the input, or
-    an elementwise function of it, determine the rank."""
+    """Return the rank of an input, or None if it cannot be inferred. It is inferred from the first
+    node that determines it, among the nodes that read the input or an elementwise function of the
+    input."""
     constants = {tensor.name: tensor for tensor in graph.initializer}
     declared = {
         info.name: len(info.type.tensor_type.shape.dim)
@@ -120,7 +121,7 @@ def rank_of(graph: onnx.GraphProto, name: str) -> int | None:
         if value in declared:
             return declared[value]
         for node in readers[value]:
-            for rank in _taken(node, value, constants):
+            for rank in _determined_ranks(node, value, constants):
                 return rank
             if qualified_name(node) in _KEEP and node.output[0] not in seen:
                 seen.add(node.output[0])
@@ -128,11 +129,11 @@ def rank_of(graph: onnx.GraphProto, name: str) -> int | None:
     return None
 
 
-def _taken(
+def _determined_ranks(
     node: onnx.NodeProto, value: str, constants: dict[str, onnx.TensorProto]
 ) -> Iterator[int]:
-    """Yield the rank of `value` if it is the node's first operand and the node's operator,
-    attributes or constants determine the rank."""
+    """Yield the rank of `value` if the node reads it as its first operand, and the node's operator,
+    attributes or constant operands determine its rank. Yield nothing otherwise."""
     if node.input[0] != value:
         return
     op = qualified_name(node)

@@ -26,8 +26,8 @@ from farrier.frontends.onnx.model.file import Model
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Content:
-    """The converted content of a graph. `message` is the cache entry's key, which must stay
-    alive."""
+    """The converted content of a graph, in the cache. `message` is the graph's message, whose
+    identity is the key of the entry; the reference keeps it alive."""
 
     message: onnx.GraphProto
     initializers: tuple[tuple[str, npt.NDArray[Any]], ...]
@@ -66,8 +66,8 @@ class Reading:
         ]
 
     def names_read(self, graph: onnx.GraphProto, opset: int) -> tuple[str, ...]:
-        """Return the operands of a graph's nodes, and the operands and outputs of nested graphs;
-        names may repeat."""
+        """Return the names of all values that the nodes of a graph read. The operands and outputs
+        of their nested graphs are included. Names may repeat."""
         return self._content(graph, opset).read
 
     def _content(self, graph: onnx.GraphProto, opset: int) -> _Content:
@@ -110,8 +110,8 @@ def reading_of(files: Model) -> Reading:
 
 
 def makers(files: Model) -> dict[str, str]:
-    """Return a map from the outputs of the outermost graph's nodes to descriptions of the nodes for
-    messages, in order. Raises InvalidModelError if the model cannot be parsed."""
+    """Return, for each output of a node in the outermost graph, the node's description for
+    messages, in the order of the nodes. Raises InvalidModelError if the model cannot be parsed."""
     return {
         name: f"node {describe(node)!r} ({qualified_name(node)})"
         for node in reading_of(files).model.graph.node

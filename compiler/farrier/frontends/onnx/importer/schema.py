@@ -86,8 +86,9 @@ _NAMES = {
 
 @functools.cache
 def _declared(op: str, opset: int, position: int) -> tuple[str, tuple[DType, ...], bool]:
-    """Return the type variable of an input, the dtypes that it allows (none without a schema), and
-    whether all inputs with that variable must have the same dtype."""
+    """Return three facts about an input from the operator's schema: the name of its type variable,
+    the dtypes that it may have, and whether all inputs with the same variable must have one dtype.
+    Without a schema, the tuple of dtypes is empty."""
     schema = schema_of(op, opset)
     if schema is None or not schema.inputs:
         return "", (), False

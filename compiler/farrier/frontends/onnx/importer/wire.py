@@ -50,8 +50,9 @@ def _split(view: memoryview) -> tuple[bytes, dict[str, memoryview]]:
 
 
 def _only(of_message: Iterable[Field], number: int) -> Field | None:
-    """Return the length-delimited field with that number; None if there is none, or several, which
-    protobuf would merge."""
+    """Return the single length-delimited field with that number, or None if there is none. Raises
+    MalformedError if there are several, which protobuf would merge, or if the field has another
+    type."""
     same = [field for field in of_message if field.number == number]
     if len(same) > 1 or any(field.kind != BYTES for field in same):
         raise MalformedError

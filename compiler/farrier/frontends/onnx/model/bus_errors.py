@@ -104,15 +104,16 @@ def reading(model: Model) -> Iterator[None]:
 
 
 def _check(model: Model, replaced: _Replaced, first: int) -> None:
-    """Raise InvalidModelError if a file has changed. Raise StorageError if none has, but the
-    handler replaced a page of one after its counter was `first`."""
+    """Raise InvalidModelError if a file of the model has changed. If none has, but the handler has
+    replaced a page of one after the number of replacements was `first`, raise StorageError."""
     model.check_unchanged()
     if replaced.any_of(model, first):
         raise StorageError("a page of a file could not be read", hint="look at the disk")
 
 
 class _Replaced:
-    """The pages that the handler has replaced since the process started."""
+    """The record of the pages that the signal handler has replaced by zeros since the process
+    started."""
 
     def __init__(self, count: ctypes.c_int64, pages: ctypes.Array[ctypes.c_uint64]) -> None:
         self._count, self._pages = count, pages
@@ -122,8 +123,9 @@ class _Replaced:
         return self._count.value
 
     def any_of(self, model: Model, first: int) -> bool:
-        """Check whether a page of a file of the model was replaced after the counter was `first`.
-        If there were more replacements than are recorded, assume so."""
+        """Check whether a page of one of the model's files was replaced after the number of
+        replacements was `first`. Only the latest replacements are recorded; if there were more,
+        return True."""
         last = self.count
         if last - first > _NOTED:
             return True

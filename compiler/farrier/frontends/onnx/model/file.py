@@ -170,8 +170,8 @@ class Model:
 
     @cached_property
     def _needs(self) -> Mapping[str, int]:
-        """The size in bytes that each data file must at least have according to the message, by
-        location."""
+        """The least size in bytes of each data file, by location, such that it contains all tensors
+        that the message places in it."""
         sizes: dict[str, int] = {}
         if self.format is not Format.ONNX:  # Other formats hold all of their data.
             return sizes
@@ -362,8 +362,8 @@ def _locations(
 
 
 def _location(view: Readable, start: int, end: int) -> Iterator[tuple[str, int]]:
-    """Yield the location of a tensor's elements and the end offset of their bytes, if they are in a
-    data file."""
+    """Yield the location of a tensor's data file, and the offset in it at which the tensor's bytes
+    end. Yield nothing for a tensor whose elements are in the message."""
     entries, is_external = {}, False
     for field in fields(view, start, end):
         if field.number == _DATA_LOCATION and field.kind == VARINT:

@@ -75,7 +75,8 @@ def _without_ellipsis(equation: str, shapes: Sequence[Shape]) -> tuple[list[str]
 
 
 def _extents(operands: Sequence[str], shapes: Sequence[Shape]) -> dict[str, Extent]:
-    """Return the extent of each label. It is 1 only if all operands have extent 1 there."""
+    """Return the extent of each label. If some operands have extent 1 along a label and are
+    broadcast, it is the extent of the other operands."""
     extents: dict[str, Extent] = {}
     for labels, shape in zip(operands, shapes, strict=True):
         for label, extent in zip(labels, shape, strict=True):
@@ -85,8 +86,9 @@ def _extents(operands: Sequence[str], shapes: Sequence[Shape]) -> dict[str, Exte
 
 
 class _Step(NamedTuple):
-    """The cheapest contraction of a set of operands: its number of multiplications, and the two
-    disjoint subsets whose products are multiplied last (none for a single operand)."""
+    """The cheapest way to contract a set of operands. `cost` is its number of multiplications.
+    `parts` are the two disjoint subsets of operands whose products are multiplied in the last step;
+    empty for a single operand."""
 
     cost: int
     parts: tuple[Operands, ...] = ()
@@ -97,7 +99,7 @@ def _cost(step: _Step) -> int:
 
 
 class _Contraction:
-    """The search for the cheapest order in which to contract all operands."""
+    """The search for the cheapest order in which to multiply all operands in pairs."""
 
     def __init__(self, operands: Sequence[str], output: str, extents: Mapping[str, Extent]) -> None:
         self._operands, self._output = operands, output
@@ -106,8 +108,8 @@ class _Contraction:
         self.single_nest = math.prod(self._usual.values()) * max(len(operands) - 1, 1)
 
     def labels(self, chosen: Operands) -> str:
-        """Return the labels of the product of some operands: their labels that also occur in the
-        output or in another operand."""
+        """Return the labels of the product of the operands `chosen`: those of their labels that the
+        output or another operand also has. All other labels are summed."""
         if chosen == self.all:
             return self._output
         others = (labels for i, labels in enumerate(self._operands) if i not in chosen)
@@ -116,8 +118,9 @@ class _Contraction:
         return "".join(dict.fromkeys(label for label in inside if label in outside))
 
     def cheapest(self) -> dict[Operands, _Step]:
-        """Return the cheapest step for each set of operands that occurs in the cheapest contraction
-        of all."""
+        """Return the cheapest step for each set of operands, at least for the sets that occur in
+        the cheapest contraction of all operands. Above `_MOST_SEARCHED` operands, a greedy search
+        replaces the exhaustive one."""
         single = [frozenset((position,)) for position in range(len(self._operands))]
         steps = {chosen: _Step(self._own_cost(chosen)) for chosen in single}
         if len(single) > _MOST_SEARCHED:
@@ -133,8 +136,8 @@ class _Contraction:
         return steps
 
     def _own_cost(self, chosen: Operands) -> int:
-        """Return the number of additions to sum a single operand over labels that no other operand
-        or output has."""
+        """Return the cost of summing the single operand `chosen` over the labels that neither the
+        output nor another operand has: its number of elements, or 0 if it has no such label."""
         (position,) = chosen
         own, kept = self._operands[position], self.labels(chosen)
         return 0 if own == kept else math.prod(self._usual[label] for label in {*own})
@@ -156,7 +159,8 @@ class _Contraction:
 
 
 def _halves(positions: tuple[int, ...]) -> Iterator[Operands]:
-    """Yield one part of each partition in two non-empty parts: the part with the first position."""
+    """Yield one part of each partition of the positions into two non-empty parts: the part that
+    contains the first position."""
     first, *others = positions
     for count in range(len(others)):
         for chosen in itertools.combinations(others, count):
@@ -171,8 +175,9 @@ def _product(
     extents: Mapping[str, Extent],
     scope: ImportScope,
 ) -> RawNode:
-    """Return the node itself, or the last node of a chain of products of two operands if that is
-    cheaper."""
+    """Return a node that computes the Einsum of these operands. If a chain of products of two
+    operands is cheaper than a single loop nest, add the chain's other nodes and return its last
+    node."""
     plain = {"equation": f"{','.join(operands)}->{output}"}
     contraction = _Contraction(operands, output, extents)
     steps = contraction.cheapest() if 2 <= len(operands) <= _MOST_PAIRED else {}

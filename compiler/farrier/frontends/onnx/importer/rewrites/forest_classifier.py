@@ -61,8 +61,9 @@ def tree_ensemble_classifier(node: RawNode, opset: int, scope: ImportScope) -> l
 
 
 def _binary(node: RawNode, forest: Forest, scores: str, voted: int, scope: ImportScope) -> None:
-    """Bind the outputs of a two-class forest in which all votes are for class `voted`. As in ONNX
-    Runtime, the sum of votes is the score of the second class even if `voted` is the first."""
+    """Bind the two outputs of a classifier with two classes whose votes are all for the class
+    number `voted`. If that is class 0, ONNX Runtime nevertheless uses the sum of votes as the score
+    of class 1, and so does this function."""
     transform = node.attrs.get("post_transform", "NONE")
     is_share = bool((forest.votes.weights >= 0).all())
     score = scope.add("Gather", scores, [voted], axis=1)

@@ -32,7 +32,8 @@ _FEW_TARGETS = 4  # The votes of a leaf for up to 4 targets are a row even if mo
 
 @dataclasses.dataclass(frozen=True)
 class Votes:
-    """The votes of all leaves: leaf, target and weight of each vote."""
+    """The votes of all leaves. Vote i of leaf `leaves[i]` is for target `targets[i]`, with the
+    weight `weights[i]`."""
 
     leaves: Ints
     targets: Ints
@@ -44,11 +45,11 @@ class Votes:
 
 @dataclasses.dataclass(frozen=True)
 class Nodes:
-    """The inner nodes of a model's trees. `sets` are the sets of values of nodes with mode MEMBER,
-    in order.
+    """The inner nodes of a model's trees, one array per property. Node i sends a row to the child
+    `yes[i]` if its test of feature `features[i]` against `values[i]` is true, otherwise to `no[i]`.
 
-    A child is the number of a node, or -1 - l for leaf l. `missing` is true if NaN goes to the
-    child `yes`.
+    A child is the number of a node, or -1 - l for leaf l. `missing` is true if a row with NaN goes
+    to `yes`. `sets` are the sets of values of the nodes with mode MEMBER, in order.
     """
 
     modes: Array
@@ -65,7 +66,7 @@ class Nodes:
 
 @dataclasses.dataclass(frozen=True)
 class Packed:
-    """The operands of TreeEnsemble except the first, and its attributes."""
+    """The packed trees: the operands of TreeEnsemble after the first, and its attributes."""
 
     arrays: tuple[Array, ...]
     attrs: dict[str, Any]
@@ -74,8 +75,9 @@ class Packed:
 def pack(
     nodes: Nodes, roots: Ints, votes: Votes, count: int, aggregate: str, dtype: npt.DTypeLike
 ) -> Packed:
-    """Pack trees that vote for `count` targets; `aggregate` is "sum", "min" or "max". Raises
-    Mismatch if a child does not exist or is an ancestor."""
+    """Return the packed form of trees that vote for `count` targets. `roots` are the trees' root
+    nodes, and `aggregate` ("sum", "min" or "max") combines the votes for a target. Raises Mismatch
+    if a child does not exist, or is its own ancestor."""
     kind = np.dtype(dtype)
     for children in (nodes.yes, nodes.no, roots):
         if children.max(initial=-1) >= len(nodes):
@@ -124,7 +126,8 @@ def pack(
 
 @dataclasses.dataclass(frozen=True)
 class _Comparisons:
-    """Nodes with the test feature <= value, or if `strict`, feature < value."""
+    """Nodes with the test feature <= value or, where `strict` is true, feature < value. The fields
+    have the meaning that they have in `Nodes`."""
 
     features: Ints
     values: Array
@@ -134,7 +137,8 @@ class _Comparisons:
     no: Ints
 
     def with_more(self, *columns: Sequence[Any] | Array) -> _Comparisons:
-        """Return these nodes with other nodes appended."""
+        """Return these nodes with further nodes appended; `columns` has the values of each field
+        for them."""
         fields = (self.features, self.values, self.strict, self.missing, self.yes, self.no)
         return _Comparisons(
             *(
@@ -221,8 +225,9 @@ class _Steps:
 
 
 def _steps(asked: _Comparisons, kind: np.dtype[Any]) -> _Steps:
-    """Convert comparisons of features of dtype `kind` to strict comparisons with the sign that
-    sends NaN to the right child."""
+    """Convert comparisons to strict comparisons x < s or -x < s. The sign is chosen so that a row
+    with NaN, for which both are false, goes to the right child. `kind` is the dtype of the
+    features."""
     negated = asked.missing  # x > v is -x < -v, and not true of NaN.
     values = np.where(negated, -asked.values, asked.values)
     closed = asked.strict == negated
@@ -242,8 +247,8 @@ def _steps(asked: _Comparisons, kind: np.dtype[Any]) -> _Steps:
 
 
 def _least(values: Array, closed: Array, kind: np.dtype[Any]) -> Array:
-    """Return the thresholds t of dtype `kind` for which x < t is equivalent to x < value, or, if
-    `closed`, to x <= value."""
+    """Return thresholds t of dtype `kind` that are equivalent to the values v: x < t is true
+    exactly if x < v is, or x <= v where `closed` is true, for all x of dtype `kind`."""
     with np.errstate(over="ignore"):
         near = values.astype(kind)
         above = np.nextafter(near, kind.type(np.inf)).astype(np.float64)
@@ -252,8 +257,8 @@ def _least(values: Array, closed: Array, kind: np.dtype[Any]) -> Array:
 
 
 def _reached(steps: _Steps, roots: Ints) -> tuple[Ints, Ints, Ints]:
-    """Return for each node the first tree that contains it (-1: none) and its level there, and for
-    each tree its depth. Raises Mismatch for a cycle."""
+    """Return three arrays: for each node the first tree that contains it (-1: none), for each node
+    its level in that tree, and for each tree its depth. Raises Mismatch for a cycle."""
     count = len(steps.features)
     owner, levels, depths = np.full(count, -1), np.zeros(count, np.int64), np.zeros(len(roots), int)
     trees = np.flatnonzero(roots >= 0)
@@ -283,8 +288,9 @@ def _last_leaf(steps: _Steps, roots: Ints) -> int:
 def _votes(
     votes: Votes, leaves: Ints, count: int, aggregate: str, kind: np.dtype[Any]
 ) -> tuple[Array, ...]:
-    """Return the votes of `leaves`, given in descending order: as a matrix [leaves, targets], or as
-    a list of weights, the start of each leaf's part of the list, and the list of targets."""
+    """Return the votes of `leaves`, whose numbers are in descending order. If they are dense, this
+    is a single matrix [leaves, targets]. Otherwise it is three arrays: the weights of all votes,
+    the start of each leaf's votes in them, and their targets."""
     ascending = leaves[::-1]
     place = np.searchsorted(ascending, votes.leaves)
     used = np.isin(votes.leaves, leaves)

@@ -27,7 +27,8 @@ def length(of: Listed) -> Extent:
 
 
 def at(of: Listed, place: str, scope: ImportScope) -> Entry:
-    """Return the item at a position; a negative position counts from the end."""
+    """Return the item of a sequence at the position `place`; a negative position counts from the
+    end."""
     _check_place(place, length(of), scope)
     whole = scope.bind("", of.whole)
     if of.lengths is None:
@@ -44,7 +45,7 @@ def _check_place(place: str, count: Extent, scope: ImportScope) -> None:
 
 
 def insert(of: Listed, item: Value, place: str, scope: ImportScope) -> Entry:
-    """Return the sequence with an item inserted before a position; "" stands for the end."""
+    """Return the sequence with `item` inserted before the position `place`; "" appends the item."""
     whole, name = scope.bind("", of.whole), scope.bind("", item)
     if of.lengths is None:
         row = scope.add("Unsqueeze", name, [0])
@@ -68,7 +69,7 @@ def insert(of: Listed, item: Value, place: str, scope: ImportScope) -> Entry:
 
 
 def erase(of: Listed, place: str, scope: ImportScope) -> Entry:
-    """Return the sequence without the item at a position; "" stands for the last item."""
+    """Return the sequence without the item at the position `place`; "" removes the last item."""
     if of.lengths is not None:
         raise NotSupported("a removal from tensors of different lengths")
     numbers, whole, count = Numbers(scope), scope.bind("", of.whole), length(of)
@@ -104,8 +105,9 @@ def concatenate(of: Listed, axis: int, is_new: bool, scope: ImportScope) -> Entr
 
 
 def split(x: str, axis: int, step: Number, keeps_axis: bool, scope: ImportScope) -> Listed:
-    """Split an axis into parts of length `step`, the last of which may be shorter, and return them
-    as a sequence."""
+    """Split an axis into parts of length `step`, and return the parts as a sequence. The last
+    part may be shorter. Without `keeps_axis`, which is allowed for a step of 1, the parts lack
+    the axis."""
     shape = scope.shape(x)
     extent = shape[axis]
     if isinstance(step, int) and step < 1:

@@ -52,7 +52,7 @@ def rewrite_scan(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]
     axes = node.attrs.get("scan_input_axes", (0,) * count)
     backwards = node.attrs.get("scan_input_directions", (0,) * count)
     scanned = [
-        _turned(_moved(name, axis, 0, scope), back, scope)
+        _reversed(_moved(name, axis, 0, scope), back, scope)
         for name, axis, back in zip(node.inputs[states:], axes, backwards, strict=True)
     ]
 
@@ -74,7 +74,7 @@ def rewrite_scan(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]
     axes = node.attrs.get("scan_output_axes", (0,) * stacks)
     backwards = node.attrs.get("scan_output_directions", (0,) * stacks)
     for position, (axis, back) in enumerate(zip(axes, backwards, strict=True), states):
-        whole = _turned(scope.bind("", results[position]), back, scope)
+        whole = _reversed(scope.bind("", results[position]), back, scope)
         results[position] = scope.entry(_moved(whole, 0, axis, scope))
     bind(node.outputs, results, scope)
     return []
@@ -101,14 +101,15 @@ def _scan_of_batch(node: RawNode, opset: int, scope: ImportScope) -> list[RawNod
 
 
 def _named(graph: onnx.GraphProto, entries: Sequence[Entry | None]) -> dict[str, Entry]:
-    """Return the entries to which the inputs of a graph are bound, by name of input."""
+    """Return a map from the names of a nested graph's inputs to `entries`, the arguments in the
+    same order. An input whose entry is None is left out."""
     pairs = zip(graph.input, entries, strict=True)
     return {info.name: entry for info, entry in pairs if entry is not None and info.name}
 
 
 def _declared(graph: onnx.GraphProto, first: int) -> Callable[[], list[TensorType]]:
-    """Return a function that returns the declared types of a body's stacked outputs, those from
-    number `first` on. The function raises NotStatic if a type is not declared."""
+    """Return a function that returns the declared types of the outputs from number `first` on,
+    which a loop stacks. The function raises NotStatic if a type is not declared."""
 
     def types() -> list[TensorType]:
         declared_types = []
@@ -134,8 +135,8 @@ def _moved(name: str, axis: int, to: int, scope: ImportScope) -> str:
     return name if axis == to else scope.add("Transpose", name, perm=tuple(order))
 
 
-def _turned(name: str, backwards: int, scope: ImportScope) -> str:
-    """Return the tensor, reversed along its first axis if `backwards`."""
+def _reversed(name: str, backwards: int, scope: ImportScope) -> str:
+    """Return the tensor, reversed along its first axis if `backwards` is 1."""
     if not backwards:
         return name
     start, end, axis, step = ([-1], [np.iinfo(np.int64).min], [0], [-1])

@@ -13,7 +13,9 @@ from farrier.frontends.onnx.importer.scope import ImportScope
 
 
 class _Formula:
-    """Arithmetic for an optimizer's formula, on tensors of one dtype and numbers."""
+    """Arithmetic for the formula of an optimizer. Operands are tensors of one dtype, or numbers.
+    `tensors` has one tuple for each optimized tensor: its value, its gradient, and `kept`
+    states."""
 
     def __init__(self, scope: ImportScope, node: RawNode, kept: int) -> None:
         self.scope, self.attrs = scope, node.attrs

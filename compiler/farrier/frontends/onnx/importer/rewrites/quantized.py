@@ -57,8 +57,8 @@ def dequantize(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def _named(node: RawNode, attribute: str, allowed: tuple[DType, ...]) -> DType | None:
-    """Return the dtype that an attribute names, which must be one of `allowed`; None without the
-    attribute."""
+    """Return the dtype that an attribute names, or None without the attribute. Raises NotSupported
+    unless it is in `allowed`."""
     if not node.attrs.get(attribute):
         return None
     dtype = dtype_of(node.attrs[attribute], f"its {attribute}")
@@ -68,8 +68,9 @@ def _named(node: RawNode, attribute: str, allowed: tuple[DType, ...]) -> DType |
 
 
 def _aligned(node: RawNode, scope: ImportScope, attrs: dict[str, object]) -> list[RawNode]:
-    """Return the node with scale and zero point reshaped to broadcast against x: per tensor, per
-    channel or per block."""
+    """Return nodes that compute the node, with scale and zero point reshaped so that they broadcast
+    against x. There may be one scale for the tensor, for each channel, or for each block of
+    elements along an axis."""
     x, scale, *rest = node.inputs
     zero = rest[0] if rest else ""
     op = node.op.removeprefix(f"{MICROSOFT}:")
@@ -148,7 +149,8 @@ def shaped(name: str, shape: tuple[int, ...], scope: ImportScope) -> str:
 
 
 def sums(name: str, axes: Iterable[int], keepdims: int, scope: ImportScope) -> str:
-    """Return the sums of integers over axes in i32, folded if the integers are constant."""
+    """Return the sums of integers along `axes`, in i32. For constant integers, this is a
+    constant."""
     along, data = ints(axes), scope.data(name)
     if data is None:
         wide = as_integer(name, scope)
@@ -192,8 +194,8 @@ def matmul_integer(node: RawNode, opset: int, scope: ImportScope) -> list[RawNod
 def requantized(
     node: RawNode, total: str, factor: str, scale: str, zero: str, like: DType, scope: ImportScope
 ) -> list[RawNode]:
-    """Return the nodes of round(total · factor / scale) + zero, where factor / scale is rounded to
-    a single f32, in the dtype of `zero`."""
+    """Return the nodes that compute round(total · (factor / scale)) + zero, where factor / scale is
+    first rounded to f32. The result has the dtype of `zero`, or `like` if `zero` is omitted."""
     to = scope.dtype(zero) if zero else like
     ratio = scope.add("Div", factor, scale)
     scaled = scope.add("Mul", as_float(total, scope), ratio)
@@ -255,8 +257,8 @@ def _convolution(
 
 
 def _as_signed_bytes(w: str, zero: str, scope: ImportScope) -> str:
-    """Return the weights minus their zero points in i8, or "" if they are not known to fit in
-    i8."""
+    """Return the weights minus their zero points as a constant or tensor of i8. Return "" if the
+    differences do not fit in i8, or if the weights are not constant and need a subtraction."""
     if scope.dtype(w) is DType.I8 and is_zero(zero, scope):
         return w
     data, point = scope.data(w), scope.data(zero) if zero else np.zeros((), np.int16)

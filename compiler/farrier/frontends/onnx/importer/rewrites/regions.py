@@ -10,8 +10,8 @@ from farrier.ops import Mismatch
 
 
 def bind(names: Sequence[str], entries: Sequence[Entry], scope: ImportScope) -> None:
-    """Bind results of a nested graph to the names of a node's outputs; a node may omit its last
-    outputs."""
+    """Bind the names of a node's outputs to the results `entries` of its nested graph, in order.
+    The node may have fewer outputs than its graph. Raises Mismatch if it has more."""
     if len(entries) < len(names):
         raise Mismatch(f"it has {len(names)} outputs, and its graph returns {len(entries)}")
     for name, entry in zip(names, entries, strict=False):

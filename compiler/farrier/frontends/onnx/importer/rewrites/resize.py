@@ -32,8 +32,8 @@ def resize(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def _keep_aspect_ratio(node: RawNode, scope: ImportScope) -> None:
-    """Scale all axes by the same factor, the least or the greatest of the ratios of requested to
-    present sizes."""
+    """Apply the attribute `keep_aspect_ratio_policy` to the node's sizes: all axes are scaled by
+    the same factor, the least or the greatest of the ratios (requested size / input size)."""
     policy = node.attrs.pop("keep_aspect_ratio_policy", "stretch")
     if policy == "stretch" or not node.input(3):
         return

@@ -35,7 +35,8 @@ def transformed(scores: str, transform: str, scope: ImportScope) -> str:
 
 
 def finished(node: RawNode, scores: str, transform: str, scope: ImportScope) -> list[RawNode]:
-    """Return the node that binds the transformed scores to the node's output."""
+    """Return the node that binds the node's output to the scores after the post-transform
+    `transform`."""
     result = transformed(scores, transform, scope)
     return [RawNode("Identity", [result], node.outputs, {}, node.origin)]
 
@@ -104,8 +105,9 @@ def bind_scores(node: RawNode, scores: str, scope: ImportScope) -> None:
 def two_columns(score: str, transform: str, is_share: bool, scope: ImportScope) -> str:
     """Return the scores [N, 2] of both classes, from a column [N, 1] of the second class's scores.
 
-    The first class's score is 1 minus the second's if `is_share`, else its negative. As in ONNX
-    Runtime, LOGISTIC is the only post-transform that is applied.
+    The score of the first class is 1 minus the second class's score if `is_share` is true,
+    otherwise the negated score. With LOGISTIC, the scores are the sigmoids of the negated score and
+    of the score; as in ONNX Runtime, no other post-transform is applied.
     """
     if transform == "PROBIT":
         raise NotSupported("PROBIT of a single score for two classes")

@@ -26,18 +26,18 @@ from farrier.ops.operator import normal_axis
 
 
 def empty(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    return _gives(node, Tensors(()), scope)
+    return _bound(node, Tensors(()), scope)
 
 
 def construct(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    return _gives(node, Tensors(tuple(map(scope.entry, node.inputs))), scope)
+    return _bound(node, Tensors(tuple(map(scope.entry, node.inputs))), scope)
 
 
 def at(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     entry, place = _sequence(node, 1, scope)
     if isinstance(entry, Listed):
-        return _gives(node, lists.at(entry, place, scope), scope)
-    return _gives(node, entry.items[_position(node, 1, len(entry.items), scope)], scope)
+        return _bound(node, lists.at(entry, place, scope), scope)
+    return _bound(node, entry.items[_position(node, 1, len(entry.items), scope)], scope)
 
 
 def insert(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
@@ -46,31 +46,31 @@ def insert(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     if isinstance(entry, Listed):
         if not isinstance(item, Value):
             raise NotSupported("an item that is not a tensor, of a sequence of unknown length,")
-        return _gives(node, lists.insert(entry, item, place, scope), scope)
+        return _bound(node, lists.insert(entry, item, place, scope), scope)
     items = entry.items
     where = _position(node, 2, len(items), scope, spare=1) if node.input(2) else len(items)
-    return _gives(node, Tensors((*items[:where], item, *items[where:])), scope)
+    return _bound(node, Tensors((*items[:where], item, *items[where:])), scope)
 
 
 def erase(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     entry, place = _sequence(node, 1, scope)
     if isinstance(entry, Listed):
-        return _gives(node, lists.erase(entry, place, scope), scope)
+        return _bound(node, lists.erase(entry, place, scope), scope)
     items = entry.items
     where = _position(node, 1, len(items), scope) if node.input(1) else len(items) - 1
-    return _gives(node, Tensors((*items[:where], *items[where + 1 :])), scope)
+    return _bound(node, Tensors((*items[:where], *items[where + 1 :])), scope)
 
 
 def length(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     entry = _entry(node.inputs[0], scope)
     count = lists.length(entry) if isinstance(entry, Listed) else len(entry.items)
-    return _gives(node, scope.entry(scope.constant(ints(count))), scope)
+    return _bound(node, scope.entry(scope.constant(ints(count))), scope)
 
 
 def _sequence(node: RawNode, operand: int, scope: ImportScope) -> tuple[Tensors | Listed, str]:
-    """Return the sequence that a node reads, and the position operand as an i64 scalar ("" if
-    omitted). If the position is computed at run time, the sequence is converted to a single tensor.
-    """
+    """Return the sequence that a node reads as its first operand, and the position in operand
+    `operand` as an i64 scalar, "" if omitted. If the position is computed at run time, the sequence
+    is converted to a `Listed`, to which the items in operands 1 to `operand` - 1 can be added."""
     entry, name = _entry(node.inputs[0], scope), node.input(operand)
     if not name:
         return entry, ""
@@ -98,12 +98,12 @@ def split(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     is_many = bool(split_name) and scope.shape(split_name) != ()
     count = scope.shape(split_name)[0] if is_many else extent
     if not isinstance(extent, int) or not isinstance(count, int) or max(extent, count) > MAX_NODES:
-        return _gives(node, _open_split(name, axis, split_name, keeps_axis, scope), scope)
+        return _bound(node, _open_split(name, axis, split_name, keeps_axis, scope), scope)
     lengths: Sequence[Extent] = [1] * extent
     if split_name:
         declared = _lengths(split_name, extent, scope)
         if declared is None:
-            return _gives(node, _open_split(name, axis, split_name, keeps_axis, scope), scope)
+            return _bound(node, _open_split(name, axis, split_name, keeps_axis, scope), scope)
         lengths = declared
     if sum(lengths, start=0) != extent or any(length < 0 for length in lengths):
         raise Mismatch(f"parts of the lengths {lengths} of an axis of {extent}")
@@ -116,7 +116,7 @@ def split(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
             part = scope.add("Squeeze", part, axes)
         parts.append(scope.entry(part))
         start += length
-    return _gives(node, Tensors(tuple(parts)), scope)
+    return _bound(node, Tensors(tuple(parts)), scope)
 
 
 def _open_split(
@@ -129,8 +129,9 @@ def _open_split(
 
 
 def _lengths(name: str, extent: int, scope: ImportScope) -> Sequence[Extent] | None:
-    """Return the lengths of the parts: the elements of `name`, or, for a scalar, equal lengths of
-    which the last may be smaller. Return None if the number of parts is known only at run time."""
+    """Return the lengths of the parts of an axis. For a vector `name`, these are its elements; for
+    a scalar, they all equal it, except that the last may be smaller. Return None if the number of
+    parts is known only at run time."""
     data = scope.data(name)
     if scope.shape(name) != ():
         if data is None:
@@ -148,12 +149,12 @@ def concatenate(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     entry, axis = _entry(node.inputs[0], scope), int(node.attrs["axis"])
     is_new = bool(node.attrs.get("new_axis", 0))
     if isinstance(entry, Listed):
-        return _gives(node, lists.concatenate(entry, axis, is_new, scope), scope)
+        return _bound(node, lists.concatenate(entry, axis, is_new, scope), scope)
     names = [scope.bind("", item) for item in entry.items]
     if is_new:
         axes = scope.constant(ints([axis]))
         names = [scope.add("Unsqueeze", name, axes) for name in names]
-    return _gives(node, scope.entry(scope.add("Concat", *names, axis=axis)), scope)
+    return _bound(node, scope.entry(scope.add("Concat", *names, axis=axis)), scope)
 
 
 def map_body(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
@@ -173,23 +174,23 @@ def map_body(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def optional(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
-    return _gives(node, scope.entry(node.inputs[0]) if node.input(0) else Absent(), scope)
+    return _bound(node, scope.entry(node.inputs[0]) if node.input(0) else Absent(), scope)
 
 
 def get_element(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     entry = scope.entry(node.inputs[0])
     if isinstance(entry, Absent):
         raise Mismatch("the optional holds nothing")
-    return _gives(node, entry, scope)
+    return _bound(node, entry, scope)
 
 
 def has_element(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
     holds = bool(node.input(0)) and not isinstance(scope.entry(node.inputs[0]), Absent)
-    return _gives(node, scope.entry(scope.constant(np.array(holds))), scope)
+    return _bound(node, scope.entry(scope.constant(np.array(holds))), scope)
 
 
-def _gives(node: RawNode, entry: Entry, scope: ImportScope) -> list[RawNode]:
-    """Bind the node's output to `entry`, and return [], since no node remains."""
+def _bound(node: RawNode, entry: Entry, scope: ImportScope) -> list[RawNode]:
+    """Bind the node's output to `entry`. Return [], since no node remains to be added."""
     scope.bind(node.outputs[0], entry)
     return []
 
@@ -209,8 +210,8 @@ def _items(name: str, scope: ImportScope) -> Sequence[Entry]:
 
 
 def _position(node: RawNode, operand: int, count: int, scope: ImportScope, spare: int = 0) -> int:
-    """Return a constant position in a sequence of `count` items, counted from the front; it may be
-    up to `spare` after the last item."""
+    """Return the constant position in operand `operand`, counted from the front. Raises Mismatch if
+    it is outside of a sequence of `count` items, or more than `spare` positions after it."""
     data = scope.data(node.inputs[operand])
     assert data is not None
     place = int(data.reshape(-1)[0])

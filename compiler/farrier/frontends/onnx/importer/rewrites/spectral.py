@@ -61,8 +61,8 @@ def dft(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 def _long(
     x: str, length: Extent, inverse: bool, onesided: bool, scope: ImportScope
 ) -> tuple[str, tuple[Extent, int]]:
-    """Transform signals of symbolic or great length, [signals, count, 1 or 2]. Return the result
-    and the extents of its last two axes."""
+    """Transform signals [signals, count, 1 or 2] of symbolic or great length; the last axis has the
+    real and imaginary parts. Return the result and the extents of its last two axes."""
     count, parts = scope.shape(x)[1:]
     fourier = Fourier(scope, scope.dtype(x), inverse)
     signal = Signal(*(scope.add("Gather", x, part, axis=2) for part in range(number(parts))))
@@ -103,8 +103,9 @@ def _fitted(
 def _whole_spectrum(
     signal: Signal, count: int, length: int, fourier: Fourier, scope: ImportScope
 ) -> Signal:
-    """Return the spectrum of a real signal from its first half, whose mirror image is the second
-    half."""
+    """Return the spectrum of `length` numbers of a real signal, from its first half. The second
+    half is the mirror image of the first: the same numbers in reverse order with negated imaginary
+    parts."""
     half = length // 2 + 1
     signal = _fitted(signal, count, half, fourier, scope)
     mirrored = scope.constant(ints(np.arange((length - 1) // 2, 0, -1)))

@@ -124,7 +124,7 @@ def _kernels(node: RawNode, x: str, count: int, scope: ImportScope) -> str:
 
 
 def _sum(values: str, weights: Matrix, offsets: Matrix, scope: ImportScope) -> str:
-    """Return the node values · weights + offsets."""
+    """Return the name of values · weights + offsets. Raises Mismatch if the sizes do not match."""
     if differ(weights.shape[0], scope.shape(values)[1]) or len(offsets) not in (
         1,
         weights.shape[1],
@@ -137,9 +137,9 @@ def _sum(values: str, weights: Matrix, offsets: Matrix, scope: ImportScope) -> s
 
 
 def _of_pairs(node: RawNode, sizes: list[int]) -> Matrix:
-    """Return the weights [support vectors, pairs] of the decisions between classes i < j. For the
-    support vectors of class i they are row j - 1 of the coefficients, and for those of class j row
-    i."""
+    """Return the matrix [support vectors, pairs] of the weights for deciding between each pair of
+    classes i < j. In the column of a pair, the support vectors of class i have the coefficients of
+    row j - 1, those of class j the coefficients of row i, and all others 0."""
     coefficients = _matrix(node, "coefficients", len(sizes) - 1)
     if coefficients.shape[1] != sum(sizes):
         raise Mismatch(f"coefficients {coefficients.shape} for {sum(sizes)} support vectors")
@@ -169,8 +169,8 @@ def _winners(decisions: str, count: int, scope: ImportScope) -> str:
 
 
 def _both(decision: str, transform: str, scope: ImportScope) -> str:
-    """Return the scores of both classes from a single decision, for a model without probabilities,
-    as ONNX Runtime computes them."""
+    """Return the scores [N, 2] of both classes, computed from a column of decisions as ONNX Runtime
+    does for a model without probabilities."""
     if transform == "PROBIT":
         raise NotSupported("PROBIT of a single score for two classes")
     opposite = scope.add("Neg", decision)

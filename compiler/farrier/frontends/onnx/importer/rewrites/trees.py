@@ -81,8 +81,9 @@ def tree_ensemble_regressor(node: RawNode, opset: int, scope: ImportScope) -> li
 
 @dataclasses.dataclass(frozen=True)
 class Forest:
-    """The trees of an ensemble. Before version 5, leaves are numbered with the nodes, and `trees`
-    has the number of each node's tree, from 0."""
+    """The trees of an ensemble: their root nodes, inner nodes and votes. Before version 5 of the
+    operators, leaves are numbered together with the nodes, and `trees` has the number of the tree,
+    from 0, of each node and leaf."""
 
     roots: Ints
     nodes: Nodes
@@ -91,8 +92,8 @@ class Forest:
 
     @staticmethod
     def of(a: dict[str, Any], votes: str) -> Forest:
-        """Read the attributes of versions before 5. The names of the votes' attributes begin with
-        `votes`: "target" or "class"."""
+        """Return the trees in the attributes `a` of versions before 5. The names of the attributes
+        for votes begin with `votes`, which is "target" or "class"."""
         places = _Places(a["nodes_treeids"], a["nodes_nodeids"])
         names = [mode.removeprefix("BRANCH_") for mode in a["nodes_modes"]]
         numbers = {name: number for number, name in enumerate(MODES)}
@@ -129,8 +130,9 @@ class Forest:
         count: int,
         votes: Votes | None = None,
     ) -> str:
-        """Return the name of the aggregated votes, [examples, count], without base values. `votes`
-        replaces the forest's own votes."""
+        """Add a TreeEnsemble node, and return the name of its result: the aggregated votes,
+        [examples, count], without base values. If `votes` is set, these votes replace the forest's
+        own."""
         x, votes = node.inputs[0], self.votes if votes is None else votes
         dtype, features = scope.dtype(x), scope.shape(x)[-1]
         asked = self.nodes.features
@@ -147,8 +149,8 @@ class Forest:
         return scope.add("TreeEnsemble", x, *map(scope.constant, packed.arrays), **packed.attrs)
 
     def voted_scores(self, node: RawNode, scope: ImportScope, count: int) -> tuple[str, str | None]:
-        """Return the names of the sums of votes and of the numbers of votes, both [examples, count]
-        by class. The latter is None if every example has votes for every class."""
+        """Return the names of two matrices [examples, classes]: the sums of the votes, and the
+        numbers of votes. The latter is None if every example has a vote for every class."""
         if self._always_voted(count):
             return self.scores(node, scope, "SUM", count), None
         votes = self.votes
@@ -178,8 +180,9 @@ class Forest:
 
 
 class _Places:
-    """An index from the numbers of a tree and of a node to the node's position in the model's
-    lists. `first` are the positions of the trees' first nodes, which are their roots."""
+    """An index that returns the position of a node in the model's lists, from the numbers of its
+    tree and of the node. `first` are the positions of the first node of each tree, which is its
+    root."""
 
     def __init__(self, trees: Any, nodes: Any) -> None:
         tree_ids, node_ids = np.asarray(trees, np.int64), np.asarray(nodes, np.int64)
@@ -195,7 +198,8 @@ class _Places:
             raise Mismatch("two nodes of a tree have the same number")
 
     def of(self, trees: Ints, nodes: Ints) -> Ints:
-        """Return the positions of nodes, given by the tree's index from 0 and the node's number."""
+        """Return the positions of nodes. `trees` are the indices of their trees, from 0, and
+        `nodes` their numbers in the tree. Raises Mismatch for a node that does not exist."""
         keys = self._keys(trees, nodes)
         at = np.minimum(np.searchsorted(self._keys_in_order, keys), len(self._order) - 1)
         if (bad := np.flatnonzero(self._keys_in_order[at] != keys)).size:
@@ -203,7 +207,8 @@ class _Places:
         return self._order[at]
 
     def named(self, trees: Any, nodes: Any) -> Ints:
-        """Return the positions of nodes, given by the model's numbers of tree and node."""
+        """Return the positions of nodes. `trees` and `nodes` are the numbers that the model uses.
+        Raises Mismatch for a tree or node that does not exist."""
         ids = np.asarray(trees, np.int64)
         if unknown := {*np.setdiff1d(ids, self._tree_ids).tolist()}:
             raise Mismatch(f"votes of a tree {min(unknown)} that has no nodes")

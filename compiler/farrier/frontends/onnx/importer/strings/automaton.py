@@ -77,25 +77,26 @@ def automaton(pattern: str) -> tuple[Array, Array, Array]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Set:
-    """A state of the deterministic automaton: a set of nondeterministic states before empty
-    transitions, and whether the text begins here, and whether the previous character is a word
-    character."""
+    """A state of the deterministic automaton. `states` is a set of nondeterministic states, before
+    empty transitions are followed. `begins` is true at the start of the text, and `behind_word` is
+    true after a word character."""
 
     begins: bool
     behind_word: bool
     states: frozenset[int]
 
     def edges(self, before_word: bool) -> tuple[str, ...]:
-        """Return the kinds of empty matches (`Edge`) that hold here, given whether the next
-        character is a word character."""
+        """Return the kinds of `Edge` that match at this position; `before_word` states whether the
+        next character is a word character."""
         kind = r"\b" if self.behind_word != before_word else r"\B"
         return ("^", kind) if self.begins else (kind,)
 
 
 @dataclasses.dataclass(slots=True)
 class _States:
-    """A nondeterministic automaton: for each state its transitions on ranges of characters, and its
-    empty transitions, each valid at an `Edge` of one kind or ("") anywhere."""
+    """A nondeterministic automaton. For each state, `moves` are its transitions on ranges of
+    characters, and `jumps` are its empty transitions, each with the kind of `Edge` that must match
+    there, or "" for none."""
 
     moves: list[list[tuple[tuple[Range, ...], int]]] = dataclasses.field(default_factory=list)
     jumps: list[list[tuple[str, int]]] = dataclasses.field(default_factory=list)
@@ -110,7 +111,8 @@ class _States:
         return len(self.moves) - 1
 
     def add(self, tree: Tree, start: int, end: int) -> None:
-        """Add states and transitions from `start` to `end` for the texts that the tree matches."""
+        """Add states and transitions such that the automaton gets from `start` to `end` by exactly
+        the texts that the tree matches."""
         match tree:
             case Characters(ranges):
                 self.moves[start].append((ranges, end))
@@ -144,8 +146,8 @@ class _States:
                 self.jumps[start].append(("", end))
 
     def by_place(self, starts: list[int]) -> list[list[tuple[int, int]]]:
-        """Return for each state its transitions as (number of the range, target), where the ranges
-        begin at `starts`."""
+        """Return the transitions of each state as pairs (number of a character range, target). The
+        ranges divide all characters: range i begins at `starts[i]`."""
         moves_by_state: list[list[tuple[int, int]]] = []
         for moves in self.moves:
             places: set[tuple[int, int]] = set()

@@ -42,17 +42,17 @@ def _tables(to: str) -> tuple[Array, Array, Array]:
         else:
             elements[code] = (LONGER + longer.setdefault(changed, len(longer)) - code) % ELEMENTS
         if to == "lower":
-            elements[code] |= _beside_sigma(letter)
+            elements[code] |= _sigma_flag(letter)
     used, pages = np.unique(elements.reshape(-1, PAGE), axis=0, return_inverse=True)
     width = max(map(len, longer))
     rows = [[ord(c) for c in text.ljust(width, "\0")] for text in longer]
     return pages.reshape(-1).astype(np.uint32), used.astype(np.uint32), np.array(rows, np.uint32)
 
 
-def _beside_sigma(letter: str) -> int:
-    """Return the flag of a character that decides whether a neighbouring Σ is final: cased,
-    case-ignorable, or 0. As in Python, a final Σ follows a cased character and possibly
-    case-ignorable ones."""
+def _sigma_flag(letter: str) -> int:
+    """Return the flag of a character that decides whether a Σ next to it is final and becomes ς:
+    CASED, IGNORABLE, or 0 for any other character. As in Python, Σ is final after a cased
+    character, possibly with ignorable characters in between."""
     if f"A{letter}Σ".lower()[-1] != "ς":
         return 0
     return CASED if f"{letter}Σ".lower()[-1] == "ς" else IGNORABLE

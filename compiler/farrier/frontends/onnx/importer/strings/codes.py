@@ -47,7 +47,7 @@ def words(values: Any) -> Array:
 
 
 def of_one_width(scope: ImportScope, names: Sequence[str]) -> list[str]:
-    """Return arrays of code points padded to the same width."""
+    """Return the arrays of code points `names`, padded to the width of the widest."""
     widths = [scope.shape(name)[-1] for name in names]
     widest = functools.reduce(maximum, widths)
     last = scope.constant(ints([-1]))

@@ -60,7 +60,8 @@ def _width(node: RawNode, scope: ImportScope) -> Extent:
 
 
 def _along(node: RawNode, scope: ImportScope) -> None:
-    """Rewrite the attribute `axis` to count from the front."""
+    """Change a negative attribute `axis` so that it counts from the front, because the width is an
+    additional last axis."""
     if "axis" in node.attrs:
         node.attrs["axis"] = normal_axis(node.attrs["axis"], _rank(node, scope))
 
@@ -139,7 +140,8 @@ def _gather_elements(node: RawNode, scope: ImportScope) -> None:
 
 
 def _list(node: RawNode, scope: ImportScope) -> None:
-    """Rewrite Compress and Unique: without an axis the strings are flattened to a list."""
+    """Rewrite Compress and Unique: without the attribute `axis`, the operand is reshaped to a
+    vector of strings, along which the operator then acts."""
     _along(node, scope)
     if "axis" not in node.attrs:
         whole = [product(scope.shape(node.inputs[0])[:-1]), _width(node, scope)]

@@ -19,9 +19,10 @@ Array = npt.NDArray[Any]
 
 
 def find(scope: ImportScope, rows: str, keys: Array) -> tuple[str, Array]:
-    """Return the position of each row of a tensor in the sorted table of `keys` (their number if
-    absent), and the order of the keys in the table. Of equal keys the last is used. Strings are
-    rows of code points."""
+    """Look up each row of the tensor `rows` in the table of `keys`. Return the positions in the
+    sorted table (the table's length for a row that is absent), and, for each position in the sorted
+    table, the position of the key in `keys`. Of equal keys the last is used. Strings are rows of
+    code points."""
     if keys.dtype.kind == "U":
         keys = codes_of(keys)
     table, last = np.unique(keys[::-1], axis=0, return_index=True)
@@ -52,8 +53,9 @@ def label_encoder(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode
 
 
 def _bits(scope: ImportScope, x: str, keys: Array) -> tuple[str, Array]:
-    """Return floats and keys as integers of their bits, normalized so that equal floats, and all
-    NaNs, have the same bits."""
+    """Return the floats `x` and the `keys` as integers with the same bits. Zeros and NaNs are first
+    replaced by a single representation each, so that equal floats, and all NaNs, have equal
+    integers."""
     zero, nan = np.zeros((), keys.dtype), np.full((), np.nan, keys.dtype)
     if (keys == 0).any():
         is_zero = scope.add("Equal", x, scope.constant(zero))

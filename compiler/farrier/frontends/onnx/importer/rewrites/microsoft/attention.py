@@ -30,8 +30,8 @@ from farrier.ops import Mismatch, NotSupported
 class _Cache:
     """The cached keys and values, [batch, heads, slots, size]; "" without a cache.
 
-    `length` is the number of slots in use: new keys and values are written after them. If it is "",
-    all slots are in use, and new keys and values are concatenated.
+    `length` is the number of slots in use; new keys and values are written into the slots after
+    them. If `length` is "", all slots are in use, and new keys and values are concatenated to them.
     """
 
     keys: str = ""
@@ -69,8 +69,9 @@ class _Cache:
 def _descended(p: Parts, sources: str, past: str, k: str) -> str:
     """Return the keys (or values) that each beam of a beam search attends to.
 
-    Rows are [batch · beams]. For each of the first `past` slots, `sources`, [batch, beams, slots],
-    is the number of the beam that computed it; later slots are the beam's own.
+    `k` is the cache, [batch · beams, heads, slots, size]. For each of the first `past` slots,
+    `sources`, [batch, beams, slots], is the number of the beam whose row contains the key; later
+    slots are taken from the beam's own row.
     """
     rows, heads, slots, size = p.shape(k)
     beams, last = p.shape(sources)[1:]
@@ -116,8 +117,9 @@ def masked_self_attention(node: RawNode, opset: int, scope: ImportScope) -> list
 def _self_attention(
     p: Parts, projected: str, mask: str, past: str, bias: str, length: str
 ) -> list[RawNode]:
-    """Return the attention of packed queries, keys and values, [batch, length, sum of the three
-    widths], and the keys and values to cache, [2, batch, heads, keys, size]."""
+    """Return the nodes that bind the outputs of a self-attention: the context, and the keys and
+    values to cache, [2, batch, heads, keys, size]. `projected`, [batch, length, columns], contains
+    the queries, keys and values in its columns, one after another."""
     if p.attrs.get("do_rotary", 0):
         raise NotSupported("do_rotary")
     heads = int(p.attrs["num_heads"])
@@ -165,8 +167,9 @@ def masked_multi_head_attention(node: RawNode, opset: int, scope: ImportScope) -
 def _with_past(
     p: Parts, operands: tuple[str, str, str], cache: _Cache, mask: str, bias: str
 ) -> list[RawNode]:
-    """Return the attention, the keys and values to cache, and the scores. Input 9, if present, has
-    the beam that computed each cached slot."""
+    """Return the nodes that bind the outputs of a multi-head attention: the context, the keys and
+    values to cache, and the scores. If the node has input 9, it is the number of the beam that
+    computed each cached slot (`_descended`)."""
     q, k, v = operands
     k, v = cache.appended(p, cache.keys, k), cache.appended(p, cache.values, v)
     seen_k, seen_v = k, v
@@ -181,8 +184,8 @@ def _with_past(
 def _attended(
     p: Parts, operands: tuple[str, str, str], cache: _Cache, mask: str, bias: str
 ) -> tuple[str, str]:
-    """Return the context, [batch, queries, heads · size], and the masked scores, or "" if no node
-    reads the scores."""
+    """Return the context, [batch, queries, heads · size], and the masked scores. The latter are ""
+    if no node reads them."""
     q, k, v = operands
     keys = p.shape(k)[2]
     terms = (

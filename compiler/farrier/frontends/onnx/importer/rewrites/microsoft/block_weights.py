@@ -179,8 +179,9 @@ def matmul_bnb4(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Table:
-    """The table of GatherBlockQuantized: elements, scales, and zero points ("" if all are zero). A
-    scale applies to `block` elements along `axis`, or to all of them if `block` is 0."""
+    """The table of GatherBlockQuantized: its elements, scales, and zero points ("" if all are
+    zero). Rows are gathered along the axis `gathered`. Each scale applies to `block` consecutive
+    elements along `axis`; a `block` of 0 means a single scale for all elements."""
 
     data: str
     scales: str
@@ -207,8 +208,8 @@ def gather_block_quantized(node: RawNode, opset: int, scope: ImportScope) -> lis
 
 
 def _of_bytes(p: Parts, table: _Table, bits: int) -> _Table:
-    """Return the table with its packed bytes split into elements along the last axis. Omitted zero
-    points are the middle of the range."""
+    """Return the table with the bytes of its elements and zero points unpacked to elements of
+    `bits` bits, along the last axis. Omitted zero points are the middle of the range."""
     if bits not in _KINDS:
         raise NotSupported(f"a table of {bits} bits")
     kind = _KINDS[bits]
@@ -251,14 +252,14 @@ def _rows(p: Parts, table: _Table) -> str:
 
 
 def _is_shared(p: Parts, name: str, table: _Table) -> bool:
-    """Check whether a parameter has the same values for all rows of the table, so that it need not
-    be gathered."""
+    """Check whether the scales or zero points `name` are the same for all rows of the table, so
+    that they need not be gathered."""
     shape, rows = p.shape(name), p.shape(table.data)[table.gathered]
     return not shape or (shape[table.gathered] == 1 and rows != 1)
 
 
 def _within(p: Parts, table: _Table, rows: str) -> str:
-    """Return the gathered rows with zeros for indices out of range."""
+    """Return the gathered `rows`, with zeros in place of the rows whose index is out of range."""
     indices, count = p("Cast", p.input(1), to="i64"), number(p.shape(table.data)[table.gathered])
     constant = p.scope.data(p.input(1))
     if constant is not None and ((constant >= -count) & (constant < count)).all():

@@ -87,9 +87,11 @@ class _Step:
     """The sizes and positions of a call.
 
     `new` tokens are added to a cache of `past` slots. The call computes with `slots` slots and
-    returns `kept` of them. Per row of the batch, i64 [batch, 1]: `start` is the position of the
-    first new token, `end` the position after the last one, `count` the number of tokens. `own`,
-    [batch, new], are the positions of the new tokens.
+    returns `kept` of them.
+
+    Four tensors of i64 have a row for each row of the batch: `start` is the position of the first
+    new token, `end` the position after the last new token, and `count` the total number of tokens,
+    each [batch, 1]; `own`, [batch, new], are the positions of the new tokens.
     """
 
     batch: Extent

@@ -84,7 +84,8 @@ def padding(p: Parts, mask: str, past: Extent, q: str, k: str) -> str:
 
 
 def widened(p: Parts, x: str, keys: Extent) -> str:
-    """Pad the last axis of `x` with zeros to `keys`, the number of slots of a shared buffer."""
+    """Return `x` with its last axis padded with zeros to `keys` elements, one for each slot of the
+    cache."""
     missing = keys - p.shape(x)[-1]
     if not x or missing == 0:
         return x
@@ -92,7 +93,8 @@ def widened(p: Parts, x: str, keys: Extent) -> str:
 
 
 def _between(p: Parts, mask: str, batch: Extent, keys: Extent) -> str:
-    """Return a bool [batch, keys], true for keys between the starts and the ends in a mask."""
+    """Return a bool [batch, keys], true for the visible keys according to a mask of rank 1, which
+    contains their numbers, or their ends and starts (`padding`)."""
     bounds, at = p("Cast", mask, to="i64"), places(keys, p.scope)
     (count,) = p.shape(mask)
     if count == batch:

@@ -26,11 +26,8 @@ _ACTIVATIONS = {
 
 
 class Parts:
-    """A builder of the nodes that replace one node: `parts("Mul", x, y)` adds a node and returns
-    the name of its output.
-
-    `dtype` is the element type of the node's operands, and of constants from `number`.
-    """
+    """A builder of the nodes that replace `node`. It is called as a function: `parts("Mul", x, y)`
+    adds a node and returns the name of its output."""
 
     def __init__(self, node: RawNode, scope: ImportScope) -> None:
         self.scope, self.node, self.attrs = scope, node, node.attrs

@@ -11,8 +11,9 @@ from farrier.ops import Mismatch
 def _factor(p: Parts, x: str, side: str) -> str:
     """Return an operand of FusedMatMul transposed to the form of MatMul's operands.
 
-    With `transBatch` an operand is [m, b…, k] for batch axes b and rows m, and is transposed to
-    [b…, m, k]. Then, with `trans`, the last two axes are swapped.
+    The attributes `transBatchA`, `transA` and the same for B apply to the operand with the letter
+    `side`. With `transBatch`, the operand is [m, b…, k] for rows m and batch axes b, and is
+    transposed to [b…, m, k]. Then, with `trans`, the last two axes are swapped.
     """
     rank = len(p.shape(x))
     order = list(range(rank))

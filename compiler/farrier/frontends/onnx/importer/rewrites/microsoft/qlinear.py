@@ -37,8 +37,9 @@ _LEAST = float(np.finfo(np.float32).min)
 def _quantized(
     node: RawNode, value: str, scale: str, zero: str, like: DType, scope: ImportScope, **how: int
 ) -> RawNode:
-    """Return the QuantizeLinear node for the result. Its dtype is that of `zero`, which must be
-    `like`; `how` are additional attributes."""
+    """Return the QuantizeLinear node that converts the float `value` to the node's result. Raises
+    Mismatch unless the zero point has the dtype `like`, that of the operands. `how` are additional
+    attributes."""
     to = _dtype_of_result(zero, like, scope)
     zeros = [] if is_zero(zero, scope) else [shaped(zero, (), scope)]
     attrs = {"to": str(to), "precision": str(DType.F32), "saturate": 1, **how}
@@ -47,8 +48,8 @@ def _quantized(
 
 
 def _dtype_of_result(zero: str, like: DType, scope: ImportScope) -> DType:
-    """Return the dtype of a quantized result. Raises Mismatch if it is not `like`, the dtype of the
-    operands."""
+    """Return the dtype of a quantized result, which is that of its zero point. Raises Mismatch if
+    it is not `like`, the dtype of the operands."""
     to = scope.dtype(zero) if zero else like
     if to is not like:
         raise Mismatch(f"an operand is {like}, and the zero point of the result {to}")
@@ -56,14 +57,15 @@ def _dtype_of_result(zero: str, like: DType, scope: ImportScope) -> DType:
 
 
 def _rounded(node: RawNode, value: str, zero: str, like: DType, scope: ImportScope) -> RawNode:
-    """Return the node that adds the zero point to a value and then rounds, ties to even, as ONNX
-    Runtime does in sums, products and pools."""
+    """Return the node that adds the zero point to `value` and then rounds, with ties to even. ONNX
+    Runtime rounds in this order in sums, products and pools."""
     return _quantized(node, value, number_of(1, scope), zero, like, scope, zero_first=1)
 
 
 def _apart(product: str, scope: ImportScope) -> str:
-    """Return a product unchanged through a comparison that prevents its fusion with a later
-    addition. ONNX Runtime also rounds the product before the addition."""
+    """Return a value equal to `product` that cannot be fused with a later addition: the maximum of
+    the product and the lowest float. The product is then rounded before the addition, as in ONNX
+    Runtime."""
     return scope.add("Max", product, number_of(_LEAST, scope))
 
 
