@@ -84,7 +84,8 @@ def _run_in(block: Block) -> Iterator[Operation]:
 
 def _callee(operation: Operation) -> str:
     """Return the name of the function that an operation calls, or "" if it is not a call. A
-    composite for which a rule exists is not a call."""
+    composite operation calls its decomposition, unless there is a rule for it. Raises
+    InvalidModelError for a call without a function."""
     key = _CALLS.get(operation.name)
     if key is None or _composite(operation) in RULES:
         return ""
@@ -224,9 +225,9 @@ class Build:
     def _branch(
         self, operation: Operation, index: str, place: int, values: Values
     ) -> Sequence[Value]:
-        """Return the results of a case operation, for the branches from number `place` on: a chain
-        of conditionals that compare `index` with each number. An index out of range selects the
-        last branch."""
+        """Return the results of a case operation whose branches before number `place` were not
+        selected. The other branches become a chain of conditionals that compare `index` with each
+        number; the last branch is also selected by an index out of range."""
         regions = operation.regions[place:]
         if len(regions) == 1:
             return self._full(operation, self._block(regions[0], [], values))

@@ -50,8 +50,9 @@ class Interface:
 
 
 def _name_in_call(module: Module, value: str) -> str:
-    """Return the name that an argument of the main function has in the function to which it is
-    passed, or "": JAX wraps a function with open sizes in a main function without names."""
+    """Return the name of the argument `value` of the main function in the function to which `main`
+    passes it, or "". JAX wraps a function with open sizes in a main function whose arguments have
+    no names."""
     for operation in module.main.body.operations:
         callee = operation.attrs.get("callee")
         if value in operation.operands and isinstance(callee, Symbol):
@@ -83,8 +84,8 @@ def _tidy(name: str) -> str:
 
 
 def _differing(names: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    """Return unique names: of each pair the first name, or the second if the first is "" or already
-    used."""
+    """Return unique names, one for each pair (preferred name, fallback). The fallback is used if
+    the preferred name is "" or already in use."""
     taken: dict[str, None] = {}
     for name, place in names:
         taken[name if name and name not in taken else place] = None

@@ -60,7 +60,7 @@ class Scope:
         return self.b.constant(np.array(values, np.int64).reshape(len(values)))
 
     def full(self, value: Value) -> str:
-        """Return a tensor, materialized if it is a `Spread`."""
+        """Return the name of an ordinary tensor; a `Spread` is materialized."""
         if isinstance(value, str):
             return value
         if self.shape(value.name) == value.sizes:
@@ -128,8 +128,8 @@ class Scope:
     # Shapes --------------------------------------------------------------------------------------
 
     def sizes_in(self, x: str) -> Shape | None:
-        """Return the elements of a vector as a shape, or None if they are known only at run
-        time."""
+        """Return the elements of an integer vector as a shape, or None if they are known only at
+        run time."""
         data = self.b.data(x)
         return None if data is None else to_extents(data)
 

@@ -198,8 +198,8 @@ class _Reader:
         return _unescaped(name[1]) if name and not _LINE.search(text) else "", self._line(text)
 
     def _line(self, text: str) -> str:
-        """Return the innermost `file:line` of a location outside of installed packages, or the
-        innermost of all if there is none."""
+        """Return the `file:line` in a location that is most useful to the user: the innermost one
+        outside of installed packages or, if all are inside, the innermost one."""
         lines = list(self._calls(text, set()))
         own = (line for line in lines if "site-packages" not in line)
         return next(own, lines[0] if lines else "").rpartition("/")[2]

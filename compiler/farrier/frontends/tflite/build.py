@@ -68,8 +68,9 @@ def build(b: ImageBuilder, model: TfliteModel, interface: Interface) -> None:
 
 
 def _start(b: ImageBuilder, model: TfliteModel, present: Present) -> None:
-    """Add the nodes that initialize variables in the first call: a select, by the state that marks
-    the first call, between the variable's initial value and its state."""
+    """Add the nodes that give variables their initial values in the first call. The input `STARTED`
+    is 0 in the first call and 1 later; it selects between the computed initial value of a variable
+    and the value that the session has kept."""
     first = present.copy()
     for graph in initial_graphs(model):
         Scope(model, graph, b, first).run([])
@@ -90,8 +91,8 @@ def _tensors(
 
 
 class Scope:
-    """A subgraph under construction. `present` has the current values of variables; a region for a
-    called subgraph works on a copy."""
+    """A subgraph that is being converted. `present` has the current values of the variables; a
+    subgraph that becomes a region, such as a branch, is converted with a copy."""
 
     def __init__(
         self, model: TfliteModel, graph: Subgraph, b: ImageBuilder, present: Present, level: int = 0

@@ -55,12 +55,12 @@ class Flatbuffer:
         return value
 
     def follow(self, at: int) -> int:
-        """Return the position that the offset at `at` leads to."""
+        """Return the position to which the offset stored at `at` points."""
         return int(at + self.scalar(_U32, at))
 
     def vector(self, at: int, size: int) -> tuple[int, int]:
-        """Return the position of the first element and the length of a vector of elements of `size`
-        bytes, whose offset is at `at`."""
+        """Return the position of the first element of a vector, and its length. The offset of the
+        vector is stored at `at`, and its elements have `size` bytes."""
         start = self.follow(at)
         length = self.scalar(_U32, start)
         self.check(start + 4, length * size)

@@ -48,8 +48,8 @@ class Interface:
 
     @property
     def has_first_call(self) -> bool:
-        """Check whether the first call differs from later ones, because a variable's initial value
-        must be computed."""
+        """Check whether the model needs a state that marks the first call, because the initial
+        value of a variable has to be computed."""
         return any(variable.initial is None for variable in self.variables.values())
 
     def declared(self) -> list[Declared]:

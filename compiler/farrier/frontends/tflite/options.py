@@ -17,7 +17,8 @@ _Fields: TypeAlias = tuple[tuple[str, int, str, Any], ...]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Options:
-    """The fields of one member of the schema's union BuiltinOptions, and the member's number."""
+    """The options table of an operator in the schema: its number in the union BuiltinOptions, and
+    its fields."""
 
     number: int
     fields: _Fields
@@ -138,9 +139,9 @@ _OPTIONS: Mapping[str, _Options] = {
 
 
 def options_of(operator: str, number: int, table: Table | None) -> Mapping[str, Any]:
-    """Return the options of an operator by name. `number` is the type of `table` in the union; if
-    the table has another type or is absent, the options have their defaults, as in TFLite's
-    interpreter."""
+    """Return the options of an operator by name, from its options table. `number` is the table's
+    type in the union BuiltinOptions. If the table is absent or has a type that does not belong to
+    the operator, the options have their default values, as in TFLite's interpreter."""
     expected = _OPTIONS.get(operator)
     if expected is None:
         return MappingProxyType({})

@@ -101,7 +101,7 @@ def assigned(model: TfliteModel, index: int, level: int = 0) -> set[str]:
 
 
 def handle(operator: Operator) -> str:
-    """Return the variable's name in a VAR_HANDLE operator."""
+    """Return the name of the variable to which a VAR_HANDLE operator refers."""
     name, container = operator.options["shared_name"], operator.options["container"]
     return f"{container}/{name}" if container else name
 
@@ -115,8 +115,8 @@ def _handles(graph: Subgraph) -> Iterator[tuple[int, str]]:
 
 
 def _held(graph: Subgraph, operator: Operator) -> Tensor | None:
-    """Return the tensor that an operator reads from a variable or assigns to it; None for other
-    operators."""
+    """Return the tensor into which READ_VARIABLE reads a variable, or from which ASSIGN_VARIABLE
+    assigns it. Return None for other operators."""
     if operator.name == "READ_VARIABLE" and operator.inputs and operator.outputs:
         return graph.tensors[operator.outputs[0]]
     if operator.name == "ASSIGN_VARIABLE" and len(operator.inputs) > 1:
@@ -132,7 +132,8 @@ def _check_type(name: str, tensor: Tensor) -> None:
 
 
 def _initialized(model: TfliteModel, variables: Mapping[str, Variable]) -> Mapping[str, Variable]:
-    """Return the variables that the CALL_ONCE subgraphs assign, with their initial values."""
+    """Return the variables that the subgraphs of CALL_ONCE assign, each with the single number that
+    fills its initial value, or None if the value has to be computed."""
     changed: dict[str, Variable] = {}
     for graph in initial_graphs(model):
         names = dict(_handles(graph))
@@ -174,5 +175,6 @@ class Present:
 
 
 def started_state() -> tuple[Declared, HeldState]:
-    """Return the input and the state that mark the first call."""
+    """Return the declaration of the input that is 0 only in the first call, and the state of the
+    session that keeps it."""
     return Declared(STARTED, DType.U8, (1,)), HeldState(STARTED, STARTED + _NEXT)

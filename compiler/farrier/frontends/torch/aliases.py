@@ -20,8 +20,9 @@ Again = Callable[[str], str]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _View:
-    """A view of a base tensor: the operator and arguments that produce it, and a function that
-    recomputes it from a new base (None: it is the base itself)."""
+    """A view of the tensor `base`. `target` and `arguments` are the operator and the arguments that
+    produce it. `again` recomputes the view from a new value of the base; None if the view is the
+    base itself."""
 
     base: str
     again: Again | None
@@ -30,7 +31,8 @@ class _View:
 
 
 class Aliases:
-    """The views among the values of a graph, by name, in order of definition."""
+    """The views among the values of a graph, by name, in the order of their definition. `values`
+    are the current values of the graph by name, which a write changes."""
 
     def __init__(self, values: dict[str, Any]) -> None:
         self._values = values
@@ -48,8 +50,9 @@ class Aliases:
         self._views[name] = _View(base, again, target, arguments)
 
     def write(self, name: str, value: str, s: Scope) -> None:
-        """Replace a value, its bases, and all views that share their memory, after an in-place
-        write. Raises NotSupported for a view whose elements cannot be written back."""
+        """Apply an in-place write: `value` becomes the new value of `name`, is written back to the
+        tensors of which `name` is a view, and all other views of these tensors are recomputed.
+        Raises NotSupported for a view whose elements cannot be written back."""
         path = {name}
         self._values[name] = value
         while name in self._views:
@@ -66,7 +69,8 @@ class Aliases:
                 changed.add(other)
 
     def _written(self, view: _View, value: str, s: Scope) -> str:
-        """Return the base of a view with the view's elements replaced by `value`."""
+        """Return the base of a view, with the elements that the view selects replaced by those of
+        `value`."""
         base = self._values[view.base]
         match view.target:
             case "":

@@ -150,8 +150,8 @@ class Build:
                 self._values[output] = result
 
     def _written(self, call: Call, scope: Scope, result: Any) -> None:
-        """Replace the tensor that an in-place call writes, and all tensors that share its memory,
-        by the call's result."""
+        """Apply a call that writes in place: `result` becomes the new value of the call's first
+        operand, and of all tensors that share its memory."""
         target = call.positional[0]
         if not isinstance(target, Ref) or not isinstance(result, str):
             raise NotSupported(f"{call.target} in place")
@@ -243,7 +243,7 @@ class Build:
         self._define(call, [results] if is_list else results)
 
     def _inner(self, body: Graph, operands: Iterable[Any]) -> list[Any]:
-        """Add the nodes of a nested graph for these operands, and return its outputs."""
+        """Add the nodes of a nested graph whose inputs are `operands`, and return its outputs."""
         arguments = list(operands)
         names = [argument.name for argument in body.inputs if isinstance(argument, Ref)]
         outside, aliases = self._values, self._aliases

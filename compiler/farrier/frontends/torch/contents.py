@@ -46,7 +46,8 @@ _CONTENTS = (
 
 
 def content_of(names: Sequence[str]) -> tuple[str, str]:
-    """Return a description of an archive with members of these names, and advice on what to do."""
+    """Return a description of a zip archive that is not an exported program, recognized by the
+    names of its members, and a hint on what to do with it."""
     for pattern, content, hint in _CONTENTS:
         if any(map(re.compile(pattern).search, names)):
             return f"it holds {content}", hint

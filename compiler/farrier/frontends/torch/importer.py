@@ -64,8 +64,8 @@ def import_model(
 
 
 def _of_least_sizes(imported: ImportedModel, raised: Collection[str]) -> Iterator[str]:
-    """Yield a notice for each dim in `raised` that is compiled for size 1, although the program was
-    exported for 2 or more."""
+    """Yield a notice for each dim in `raised` that may have size 1 in the compiled model, although
+    the program was exported for sizes of 2 or more."""
     for dim in imported.dims:
         if dim.name in raised and dim.low < 2:
             yield (

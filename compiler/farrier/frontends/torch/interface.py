@@ -41,8 +41,8 @@ class Interface:
         ]
 
     def shapes(self, fixed: Mapping[str, GivenShape]) -> dict[str, GivenShape]:
-        """Return the shapes of inputs with open dims: the user's `fixed` shapes, or else the
-        program's ranges."""
+        """Return the shape of each input with open dims: the user's shape in `fixed`, or else the
+        declared dims with the program's ranges."""
         shapes = dict(fixed)
         for declared in self.declared():
             dims = declared.dims or ()
@@ -51,8 +51,9 @@ class Interface:
         return shapes
 
     def raised(self, fixed: Mapping[str, GivenShape]) -> set[str]:
-        """Return the open dims without a user's shape whose least size is 2 in the program. This is
-        the exporter's default, and does not mean that the module is invalid for size 1."""
+        """Return the names of open dims whose least size in the program is 2. The exporter sets
+        this limit by default, so the module may still be valid for size 1. Inputs for which the
+        user fixed a shape are not considered."""
         return {
             dim
             for declared in self.declared()
@@ -128,7 +129,8 @@ class Interface:
         return _text(formula)
 
     def _ranged(self, dim: int | str) -> int | str:
-        """Return a dim as text with the range that the program declares."""
+        """Return a dim with the range that the program declares for it, as text for `parse_dim`:
+        `s0:1..64:1`. Numbers and formulas are returned unchanged."""
         if isinstance(dim, int) or not dim.isidentifier():
             return dim
         low, high = self._program.ranges.get(dim, (None, None))
@@ -147,7 +149,8 @@ class Interface:
         return self._steps().get(name) == factor
 
     def _steps(self) -> dict[str, int]:
-        """Return the symbols that occur only as one multiple, such as 2·s, with its factor."""
+        """Return each symbol that occurs in sizes only as one multiple, with its factor: `{"s0":
+        2}` if all sizes with s0 are 2 · s0."""
         factors: dict[str, set[int]] = {}
         for _, meta in self._metas():
             for size in meta.sizes:

@@ -101,8 +101,8 @@ class Scope:
         return len(self.b.shape(x))
 
     def axis(self, x: str, dim: int, extra: int = 0) -> int:
-        """Return an axis of `x` counted from the front; `extra` is the number of axes by which the
-        result has more."""
+        """Return the axis `dim` counted from the front. Negative numbers count from the end of a
+        tensor that has `extra` more axes than `x`, such as the result of an unsqueeze."""
         rank = max(self.rank(x) + extra, 1)
         if not -rank <= dim < rank:
             raise Mismatch(f"the dimension {dim} of a tensor of {rank} dimensions")
@@ -210,9 +210,13 @@ class Scope:
 
     @contextlib.contextmanager
     def batched(self, x: str, rank: int) -> Iterator[Batched]:
-        """A context for an operator that requires a batch axis, which `x` may lack. `batch.x` is x
-        with a batch axis before the channels and the `rank` spatial axes. The caller sets
-        `batch.y`; `batch.result` is then y without an added batch axis."""
+        """Return a context for an operator that requires a batch axis before the channels and the
+        `rank` spatial axes.
+
+        `batch.x` is x, with a batch axis of extent 1 added if x lacks one. The caller sets
+        `batch.y` to the operator's result. At the end of the context, `batch.result` is y without
+        the added axis.
+        """
         lacks = self.rank(x) == rank + 1
         batch = Batched(self.unsqueeze(x, 0) if lacks else x)
         yield batch
@@ -225,7 +229,8 @@ class Scope:
 
 @dataclasses.dataclass(slots=True)
 class Batched:
-    """The input and output of an operator with a batch axis, for `Scope.batched`."""
+    """The tensors of a context of `Scope.batched`: the input `x` and output `y` of the operator,
+    and the final `result`."""
 
     x: str
     y: str = ""
@@ -233,8 +238,8 @@ class Batched:
 
 
 def each(values: Any, rank: int) -> tuple[Any, ...]:
-    """Return a tuple of `rank` values, one per axis; torch may state a single value for all
-    axes."""
+    """Return a tuple of `rank` values, one for each axis. A single value, or a list of one, applies
+    to all axes: `3, 2 → (3, 3)`."""
     listed = list(values) if isinstance(values, Sequence) else [values]
     return tuple(listed * rank if len(listed) == 1 else listed)
 

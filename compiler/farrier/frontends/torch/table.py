@@ -40,8 +40,9 @@ def writes_in_place(target: str) -> bool:
 
 
 def rule_of(target: str) -> tuple[Rule, str] | None:
-    """Return the rule of an operator and its name in the table, or None. An in-place operator uses
-    the rule of its variant that returns a new tensor."""
+    """Return the rule of an operator, and the name under which it stands in the table; None without
+    a rule. For an in-place operator such as `aten.add_.Tensor`, this is the rule of
+    `aten.add.Tensor`."""
     if writes_in_place(target):
         namespace, name, overload = target.split(".")
         target = f"{namespace}.{name[:-1]}.{overload}"

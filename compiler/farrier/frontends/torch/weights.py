@@ -88,8 +88,8 @@ def _view(name: str, data: memoryview, meta: TensorMeta) -> npt.NDArray[Any]:
 
 
 def _overlaps(shape: list[int], steps: list[int]) -> bool:
-    """Check whether two different indices may address the same element. A stride of 0, which
-    repeats an axis, is allowed."""
+    """Check whether two different indices of a tensor with these strides may address the same
+    element. An axis with stride 0, along which elements are repeated, does not count."""
     reach = 0
     axes = [(t, n) for t, n in zip(steps, shape, strict=True) if n > 1 and t]
     for step, size in sorted(axes):

@@ -10,8 +10,9 @@ _SHOWN = 8  # Operations of a body in a message.
 
 
 def combined_by(s: Scope, region: Block, first: str, second: str, result: str) -> str:
-    """Return the name of the operation that computes `result` from `first` and `second`, such as
-    `add`, or "" if `result` is `second`. Raises NotSupported for any other function."""
+    """Return the name of the operation with which a region computes `result` from `first` and
+    `second`, such as `add`. Return "" if `result` is `second` itself. Raises NotSupported for any
+    other function."""
     if result == second:
         return ""
     for operation in region.operations:
@@ -32,8 +33,9 @@ def definitions(region: Block) -> dict[str, Operation]:
 
 
 def argument_of(region: Block, value: str) -> str:
-    """Return the region's argument from which a value is selected, or "". A comparison of floats is
-    preceded by selects that normalize NaN and zeros; these are skipped."""
+    """Return the argument of the region that is the operand `value` of a comparison, or "" if it is
+    not an argument. Before a comparison of floats, JAX normalizes NaN and zeros by selects; these
+    are skipped."""
     arguments = [name for name, _, _ in region.arguments]
     made_by = definitions(region)
     for _ in range(_SHOWN):

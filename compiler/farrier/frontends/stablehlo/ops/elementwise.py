@@ -52,9 +52,10 @@ _UNSIGNED = {DType.I8: DType.U8, DType.I16: DType.U16, DType.I32: DType.U32, DTy
 
 
 def spread_over(s: Scope, op: str, *operands: Value, **attrs: object) -> Value:
-    """Add an elementwise node on operands of the result's shape or of rank 0. If all other operands
-    are `Spread`, so is the result. If those with the result's shape are available in NCHW layout,
-    the node computes in NCHW."""
+    """Add an elementwise node, and return its result. `Spread` operands are not materialized,
+    because Farrier's operators broadcast. If an operand is a `Spread` and no other operand has the
+    rank of the result, the result is a `Spread` as well. If all other operands of that rank are
+    available in NCHW layout, the node computes in NCHW."""
     whole = [x for x in operands if isinstance(x, str) and s.rank(x) == s.result.rank]
     if whole and all(s.b.has_channels_first(x) for x in whole):
         moved = [_channels_first(s, x) for x in operands]

@@ -28,8 +28,8 @@ def dynamic_slice(s: Scope, x: str, *starts: str) -> str:
 
 
 def _window(s: Scope, start: str, length: Extent, size: Extent) -> str:
-    """Return the positions of a window of `size` elements along an axis of `length`, shifted to lie
-    inside."""
+    """Return the positions of the elements of a window along an axis of `length`, i64 [size]. The
+    window starts at `start`; if it would extend beyond the axis, it is shifted to lie inside."""
     first = _within(s, s.cast(start, DType.I64), length, size)
     return s.node("Add", s.reshape(first, [1]), range_of(s, size))
 
@@ -66,7 +66,8 @@ def dynamic_update_slice(s: Scope, x: str, update: str, *starts: str) -> str:
 
 
 def _stacked(s: Scope, positions: Sequence[str], grid: Sequence[Extent]) -> str:
-    """Broadcast the positions along each axis to `grid`, and stack them along a new last axis."""
+    """Broadcast each tensor in `positions` (the positions along one axis) to the shape `grid`, and
+    stack them along a new last axis."""
     return s.concat([s.reshape(s.expand(each, grid), [*grid, 1]) for each in positions], len(grid))
 
 
@@ -75,12 +76,13 @@ def inverse(order: Sequence[int]) -> list[int]:
 
 
 class Positions:
-    """The start positions of windows, one per batch: for each indexed axis of the operand, an i64
-    tensor with the batches' shape."""
+    """The start positions of windows in an operand. There is one window for each element of a
+    batch. For each indexed axis of the operand, the positions along this axis are an i64 tensor
+    with the shape of the batch."""
 
     def __init__(self, s: Scope, indices: str, axis: int, owners: Sequence[int]) -> None:
-        """Read the start positions from `indices`, whose axis `axis` enumerates the operand's axes
-        `owners`."""
+        """Read the start positions from the tensor `indices`. Its axis `axis` has one entry for
+        each axis of the operand in `owners`; its other axes are those of the batch."""
         self._s = s
         rank = s.rank(indices)
         wide = s.cast(indices, DType.I64)
@@ -95,8 +97,9 @@ class Positions:
         }
 
     def add_batches(self, pairs: Sequence[tuple[int, int]]) -> None:
-        """Add operand axes that correspond to batch axes: along each, the position is the batch's
-        own index. `pairs` are (operand axis, batch axis)."""
+        """Add axes of the operand that correspond to axes of the batch. For each pair (operand
+        axis, batch axis) in `pairs`, the position along the operand axis is the window's own index
+        along the batch axis."""
         for owner, batch in pairs:
             size = self.batches[batch]
             sizes = [size if place == batch else 1 for place in range(len(self.batches))]
@@ -118,8 +121,8 @@ class Positions:
         self._of[axis] = value
 
     def windows(self, axes: Sequence[int], sizes: Mapping[int, Extent]) -> str:
-        """Return the positions of all elements of windows along `axes`, i64 [batches…, window…,
-        number of axes]."""
+        """Return the positions of all elements of the windows along `axes`, i64 [batch axes…,
+        window axes…, number of axes]. `sizes` are the sizes of the windows by axis."""
         s, count = self._s, len(self.batches)
         grid = [*self.batches, *(sizes[axis] for axis in axes)]
         positions = []
@@ -179,8 +182,9 @@ def _taken(
     whole: Sequence[int],
     sizes: Mapping[int, Extent],
 ) -> str:
-    """Return windows of a tensor: first the axes of the batches, then the window's axes `taken`,
-    then the axes `whole`, which are read entirely."""
+    """Return the windows of a tensor. The result has the axes of the batch, then the axes `taken`
+    of the window, whose sizes are in `sizes`, and then the axes `whole` of the tensor, which are
+    read entirely."""
     if len(taken) == 1 and sizes[taken[0]] == 1:
         rows = s.transpose(x, [*taken, *whole])
         return s.node("Gather", rows, positions[taken[0]], axis=0)
@@ -193,9 +197,10 @@ def _taken(
 
 
 def _interleaved(batches: int, offsets: Sequence[int], owners: Sequence[int]) -> list[int]:
-    """Return the permutation from (batch axes, window axes) to the result's axes. The result has
-    the window axes at positions `offsets`, in the operand's order; window axis i is the operand's
-    axis `owners[i]`."""
+    """Return the permutation that moves axes in the order (batch axes, window axes) to their
+    positions in the result. Window axis i is axis `owners[i]` of the operand. The result has the
+    window axes at the positions `offsets`, in the order of the operand's axes, and the batch axes
+    at all other positions."""
     ascending = sorted(range(len(owners)), key=lambda place: owners[place])
     windows = iter([batches + place for place in ascending])
     heads = itertools.count()
@@ -204,8 +209,8 @@ def _interleaved(batches: int, offsets: Sequence[int], owners: Sequence[int]) ->
 
 
 def batches_of(dims: Mapping[str, list[int]], key: str, index_axis: int) -> list[int]:
-    """Return the attribute `key`, which lists axes of the indices, as batch axes (the axes without
-    `index_axis`)."""
+    """Return the axes of the batch that the attribute `key` lists. The attribute counts axes of the
+    indices, of which the axis `index_axis` does not belong to the batch."""
     return [axis - (axis > index_axis) for axis in dims.get(key, [])]
 
 

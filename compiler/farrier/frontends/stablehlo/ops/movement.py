@@ -48,8 +48,9 @@ def dynamic_broadcast_in_dim(s: Scope, x: Value, shape: Value) -> Value:
 def _broadcast(
     s: Scope, x: Value, axes: Sequence[int], sizes: Shape, *, is_partial: bool = False
 ) -> Value:
-    """Return a tensor broadcast to `sizes`, whose axes become `axes` of the result. If
-    `is_partial`, the tensor's own extents other than 1 replace those in `sizes`."""
+    """Return a tensor broadcast to the shape `sizes`: axis i of the tensor becomes axis `axes[i]`
+    of the result. If `is_partial`, `sizes` is used only for axes in which the tensor has extent 1;
+    other extents stay as they are."""
     own: Shape = s.shape(x if isinstance(x, str) else x.name)
     order = sorted(range(len(axes)), key=lambda place: axes[place])
     name = s.transpose(x if isinstance(x, str) else x.name, order)

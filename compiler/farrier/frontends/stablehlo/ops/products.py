@@ -44,10 +44,13 @@ def _product(
     batch: Sequence[Sequence[int]],
     contracted: Sequence[Sequence[int]],
 ) -> str:
-    """Return a general dot product: batch axes, then the free axes of both operands. It is a MatMul
-    of operands whose contracted axes are merged into one; free axes are merged if there are batch
-    axes. The operands are swapped if only then no transpose is needed, as in attention's second
-    product."""
+    """Return a general dot product. Its axes are the batch axes, then the free axes of the first
+    operand, then those of the second.
+
+    It is computed by a MatMul of operands whose contracted axes are merged into one; free axes are
+    merged as well if there are batch axes. If transposes can be avoided by a product of the
+    operands in reverse order, as in the second product of attention, the operands are swapped.
+    """
     sides = [
         _Side(s.cast(x, s.result_dtype), tuple(batch[side]), tuple(contracted[side]))
         for side, x in enumerate(operands)
@@ -89,8 +92,8 @@ def _multiplied(s: Scope, left: _Side, right: _Side) -> str:
 
 
 class _Order(NamedTuple):
-    """The axis order of a tensor of a convolution: two named axes (such as batch and feature), then
-    the spatial axes."""
+    """The order of the axes of a tensor of a convolution. `first` and `second` are the positions of
+    two named axes (such as batch and feature), and `spatial` those of the spatial axes."""
 
     first: int
     second: int
@@ -98,12 +101,12 @@ class _Order(NamedTuple):
 
     @property
     def axes(self) -> list[int]:
-        """The permutation to Farrier's axis order."""
+        """The permutation from the tensor's own axis order to Farrier's."""
         return [self.first, self.second, *self.spatial]
 
     @property
     def inverse(self) -> list[int]:
-        """The permutation from Farrier's axis order."""
+        """The permutation from Farrier's axis order to the tensor's own."""
         return sorted(range(len(self.axes)), key=lambda place: self.axes[place])
 
 

@@ -60,8 +60,8 @@ def _reduced(s: Scope, body: str, x: str, axes: Sequence[int]) -> str:
 
 
 def combined(s: Scope, body: str, x: str, init: str) -> str:
-    """Return the reduction `x` combined with its initial value, unless that is the identity of the
-    operation `body`."""
+    """Return the reduction `x` combined with the initial value `init` by the operation `body`. If
+    `init` is the identity of the operation, return `x`."""
     data = s.b.data(init)
     if data is not None and data.ndim == 0 and _changes_nothing(body, data):
         return x
@@ -81,8 +81,9 @@ def _changes_nothing(body: str, init: np.ndarray) -> bool:
 
 
 def _arg_op(region: Block) -> str:
-    """Return ArgMax or ArgMin if the region reduces pairs of value and position in that way, with
-    the first of equal values, else ""."""
+    """Return `ArgMax` or `ArgMin` if the region reduces pairs (value, position) to the pair with
+    the greatest or least value and, of equal values, the first position. Return "" for any other
+    region."""
     if len(region.arguments) != 4:
         return ""
     value, place, other, other_place = (name for name, _, _ in region.arguments)

@@ -77,7 +77,8 @@ def _all_within(
     sizes: Mapping[int, Extent],
     shape: Shape,
 ) -> bool:
-    """Check whether all windows are known to lie within the tensor."""
+    """Check whether all windows lie within the tensor. Return False if this is not known when
+    compiling."""
     for axis in axes:
         data, last = s.b.data(positions[axis]), shape[axis] - sizes[axis]
         if data is None or not isinstance(last, int) or data.dtype == object:
@@ -95,8 +96,9 @@ def _with_spare(
     sizes: Mapping[int, Extent],
     shape: Shape,
 ) -> str:
-    """Return the tensor with spare rows appended, and redirect windows that extend beyond the
-    tensor to these rows. `axes` are (indexed axes, axes that are moved to the front)."""
+    """Return the tensor `rows` with spare rows appended, and redirect each window that would extend
+    beyond the tensor to these rows, by changing `positions`. `axes` is a pair: the indexed axes,
+    and the axes that were moved to the front."""
     addressed, taken = axes
     first = taken[0]
     zero = s.scalar(0, DType.I64)

@@ -60,8 +60,8 @@ def _windows(s: Scope) -> list[_Window]:
 
 
 def _running_axis(s: Scope, x: str, windows: Sequence[_Window]) -> int | None:
-    """Return the axis of a running sum, in which the window of each element reaches from one end of
-    the axis to the element; otherwise None."""
+    """Return the axis along which a window reduction is a running sum: the window of each element
+    reaches from one end of the axis to the element. Return None for any other reduction."""
     active = [axis for axis, window in enumerate(windows) if window.is_active]
     if len(active) != 1:
         return None

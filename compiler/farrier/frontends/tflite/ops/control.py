@@ -76,7 +76,8 @@ def _while(call: Call, b: Builder) -> Sequence[str]:
 
 
 def _with_variables(call: Call, results: Sequence[str], names: Sequence[str]) -> Sequence[str]:
-    """Assign the last results to the variables `names`, and return the other results."""
+    """Make the last results the current values of the variables `names`, and return the other
+    results."""
     count = len(results) - len(names)
     call.scope.present.values.update(zip(names, results[count:], strict=True))
     return results[:count]

@@ -59,8 +59,8 @@ def _convolved(
 
 def _hybrid(call: Call, b: ImageBuilder, image: str, weights: str, attrs: Mapping[str, Any]) -> str:
     """Convert a convolution of floats with i8 weights: quantize the image at run time, and convolve
-    integers. Padding has the value of the zero point, which differs from image to image, so zero
-    points are subtracted before padding."""
+    integers. If the image has zero points, they are subtracted before padding: padding with the
+    zero point itself is not possible, because it differs from image to image."""
     signed_weights(call)
     data = b.data(weights)
     if data is None:
@@ -115,8 +115,9 @@ def _transposed(call: Call, b: ImageBuilder) -> str:
 
 
 def _cut(extent: Extent, kernel: Extent, stride: int, target: int) -> tuple[int, int, int]:
-    """Return the numbers of elements by which a transposed convolution, (extent − 1) · stride +
-    kernel long, is cut before and after, or extended after, to `target` elements."""
+    """Return three numbers of elements by which the result of a transposed convolution, of length
+    (extent − 1) · stride + kernel, is changed to the length `target`: to remove before, to remove
+    after, and to append after."""
     if not (isinstance(extent, int) and isinstance(kernel, int)):
         raise Mismatch("its sizes are open, and must be numbers")
     surplus = (extent - 1) * stride + kernel - target

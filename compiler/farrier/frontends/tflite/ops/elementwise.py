@@ -20,8 +20,8 @@ _IMAGE_RANK = 4
 
 
 def in_channels_first(rule: Rule) -> Rule:
-    """Return an elementwise rule that computes in NCHW if an operand is an image available in NCHW,
-    else as `rule` does."""
+    """Return a rule for an elementwise operator. If an operand is an image that is available in
+    NCHW, the rule applies `rule` to NCHW operands; otherwise it applies `rule` unchanged."""
 
     def ruled(call: Call, b: ImageBuilder) -> Sequence[str] | str:
         if call.op not in _NAMES or None in call.inputs:
@@ -40,7 +40,8 @@ def in_channels_first(rule: Rule) -> Rule:
 
 
 def _moved(b: ImageBuilder, x: str) -> str:
-    """Return an operand transposed to broadcast against NCHW images."""
+    """Return an operand reshaped and transposed so that it broadcasts against NCHW images as it did
+    against NHWC images."""
     shape = b.shape(x)
     if all(extent == 1 for extent in shape):
         return b.add("Reshape", x, []) if shape else x

@@ -24,8 +24,8 @@ _LEAST, _MOST = DType.I8.limits
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Quantized:
-    """Activations quantized to i8, with the scale of each image, and the zero points ("" if all are
-    0)."""
+    """Activations that were quantized to i8 at run time. `scale` has a scale for each entry of the
+    first axis, and so does `zero` for the zero points; it is "" if all zero points are 0."""
 
     bytes: str
     scale: str
@@ -100,9 +100,13 @@ def signed_weights(call: Call) -> Array:
 def scaled_sums(
     call: Call, b: Builder, sums: str, activations: Quantized, totals: Array, shape: Sequence[int]
 ) -> str:
-    """Return integer sums of products as floats. `totals` are the sums of the weights for each
-    output, which the activations' zero points multiply; `shape` broadcasts a vector over outputs
-    against the sums."""
+    """Return the integer `sums` of products, converted to floats by the scales of `activations` and
+    of the weights.
+
+    `totals` are the sums of the weights for each output; multiplied by the zero points of the
+    activations, they are subtracted first. A vector over outputs is reshaped to `shape` to
+    broadcast against the sums.
+    """
     quantization = call.tensor(1).quantization
     assert quantization is not None
     if activations.zero:

@@ -43,9 +43,10 @@ def _densify(call: Call, b: Builder) -> str:
 def dense(tensor: Tensor) -> Array:
     """Return a sparse constant as a dense array.
 
-    The levels of traversal are the tensor's dimensions, then those of blocks; `order` names the
-    dimension of each level, and `block_map` the dimension that each block divides. A compressed
-    level has a list of indices for each position of the level above.
+    The layout has levels: first one for each dimension of the tensor, then one for each dimension
+    of its blocks. `order` names the dimension of each level, and `block_map` names the dimension of
+    the tensor that each block dimension divides. A dense level has all indices; a compressed level
+    has a list of indices for each entry of the level above.
     """
     sparsity, shape = tensor.sparsity, tensor.shape
     assert sparsity is not None
@@ -80,8 +81,10 @@ def dense(tensor: Tensor) -> Array:
 
 
 def _dense_level(nodes: Array, size: int, most: int) -> tuple[Array, Array, Array]:
-    """Return for each entry of a dense level: the number of its entry in the level above, its
-    index, and its flat position."""
+    """Return three arrays with an element for each entry of a dense level of `size` indices: the
+    number of its entry in the level above, its index, and its position, which is (position of the
+    entry above) · size + index. `nodes` are the positions of the entries in the level above. Raises
+    Mismatch for more than `most` entries."""
     if size < 0 or nodes.size * size > most:
         raise Mismatch(f"a level of its sparse layout has {nodes.size} × {size} entries")
     index = np.tile(np.arange(size), nodes.size)
@@ -90,8 +93,10 @@ def _dense_level(nodes: Array, size: int, most: int) -> tuple[Array, Array, Arra
 
 
 def _compressed_level(nodes: Array, segments: Array, indices: Array) -> tuple[Array, Array, Array]:
-    """Return for each entry of a compressed level: the number of its entry in the level above, its
-    index, and its position."""
+    """Return three arrays with an element for each entry of a compressed level: the number of its
+    entry in the level above, its index, and its position in `indices`. The entry above at position
+    n has the entries from `segments[n]` to `segments[n + 1]`. `nodes` are the positions of the
+    entries in the level above."""
     if nodes.size and nodes.max() + 1 >= segments.size:
         raise Mismatch("its sparse layout lacks segments")
     starts, ends = segments[nodes], segments[nodes + 1]

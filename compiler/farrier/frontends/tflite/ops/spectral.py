@@ -40,8 +40,8 @@ def _spectrum(call: Call, b: Builder) -> str:
 
 
 def _along_rows(b: Builder, fourier: Fourier, signal: Signal, height: int, half: int) -> Signal:
-    """Transform a signal [images · height, half], already transformed along its rows, along the
-    height too."""
+    """Transform a signal along the height of its images. It was transformed along its rows before,
+    and has the shape [images · height, half]."""
     images, rows = (b.constant(np.array([-1, *sizes])) for sizes in ((height, half), (height,)))
     columns = b.constant(np.array([-1, half, height]))
     flat = b.constant(np.array([-1, half]))
@@ -61,7 +61,8 @@ def _fitted(b: Builder, x: str, axis: int, length: int) -> str:
 
 
 def _part(call: Call, b: Builder, *, place: int) -> str:
-    """Convert REAL (`place` 0) and IMAG (`place` 1): one part of complex numbers."""
+    """Convert REAL (`place` 0) and IMAG (`place` 1): the real or the imaginary part of complex
+    numbers."""
     x = call.value(0)
     return b.add("Gather", x, b.constant(np.array(place)), axis=len(b.shape(x)) - 1)
 

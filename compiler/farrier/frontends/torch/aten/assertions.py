@@ -60,7 +60,8 @@ def assert_metadata(s: Scope, x: str, *arguments: Any, **keywords: Any) -> None:
 
 
 def _check(s: Scope, truth: Any, message: str) -> None:
-    """Add checks that end a run unless `truth`, a condition on sizes, holds."""
+    """Add checks that end a run with the error `message` unless the condition `truth` holds. A
+    condition that cannot be expressed as a check is reported as a notice."""
     match truth:
         case Later("and_", x, y):
             _check(s, x, message)
@@ -88,7 +89,8 @@ def _compare(s: Scope, op: str, x: Any, y: Any, message: str) -> None:
 
 
 def _require(s: Scope, value: Any, limit: Extent, demand: Demand, message: str) -> None:
-    """Add a check that a size is in the relation `demand` to a limit, unless this is certain."""
+    """Add a check that ends a run unless the size `value` is in the relation `demand` to `limit`.
+    No check is added if the relation always holds."""
     left = s.numbers.known(value)
     holds = None if left is None else _holds(left - limit, demand)
     if holds is False:
@@ -98,8 +100,8 @@ def _require(s: Scope, value: Any, limit: Extent, demand: Demand, message: str) 
 
 
 def _holds(distance: Extent, demand: Demand) -> bool | None:
-    """Check whether a size that exceeds a limit by `distance` is in the relation `demand` to it;
-    None if that depends on sizes."""
+    """Check whether a size that exceeds a limit by `distance` is in the relation `demand` to the
+    limit. Return None if the answer depends on open dims."""
     low, high = bounds(distance)
     match demand:
         case Demand.LEAST:

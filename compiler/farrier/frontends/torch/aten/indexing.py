@@ -69,8 +69,8 @@ def index(s: Scope, x: str, indices: Sequence[str | None]) -> str:
 
 
 def _gathered(s: Scope, x: str, axes: Sequence[int], selectors: Sequence[str]) -> str:
-    """Return the elements at the positions `selectors` along several axes, where the selectors are
-    broadcast together."""
+    """Return the elements of `x` at positions along several axes. `selectors` has a tensor of
+    positions for each axis in `axes`; the tensors are broadcast together, as in `x[:, i, j]`."""
     rest = [axis for axis in range(s.rank(x)) if axis not in axes]
     points = _points(s, x, axes, selectors)
     picked = s.node("GatherND", s.transpose(x, [*axes, *rest]), points)
@@ -83,7 +83,8 @@ def _gathered(s: Scope, x: str, axes: Sequence[int], selectors: Sequence[str]) -
 
 
 def _points(s: Scope, x: str, axes: Sequence[int], selectors: Sequence[str]) -> str:
-    """Broadcast the selectors, and stack them along a new last axis."""
+    """Broadcast the selectors together, and stack them along a new last axis, with negative
+    positions counted from the front."""
     places = [
         _positive(s, x, a, s.cast(p, DType.I64)) for a, p in zip(axes, selectors, strict=True)
     ]

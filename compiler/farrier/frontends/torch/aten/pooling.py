@@ -82,8 +82,8 @@ def _adaptive(rank: int, op: str, reduction: str) -> Callable[..., str]:
 
 
 def _parts(s: Scope, x: str, axis: int, size: Any, reduction: str) -> str:
-    """Reduce an axis to `size` elements, by reducing parts of nearly equal length, which may
-    overlap (adaptive pooling)."""
+    """Reduce an axis to `size` elements by adaptive pooling: each result is the reduction of one of
+    `size` parts of nearly equal length, which may overlap."""
     extent = s.shape(x)[axis]
     if extent == size:
         return x

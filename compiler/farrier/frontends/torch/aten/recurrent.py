@@ -88,9 +88,9 @@ class _Layers:
         return (joined, *outputs[1:])
 
     def _stacked(self, layer: int, position: int) -> str:
-        """Return the weights of all directions of a layer, [direction, gates · hidden, …], with
-        gates in Farrier's order. `position` is their index among the weights and biases of one
-        direction."""
+        """Return one kind of weights or biases of a layer, for all directions: [direction, gates ·
+        hidden, …], with the gates in Farrier's order. `position` is the index of the kind among the
+        weights and biases of one direction."""
         first = layer * self._directions
         parts = [
             self._ordered(self._weights[(first + direction) * self._each + position])

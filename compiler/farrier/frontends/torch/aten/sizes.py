@@ -29,7 +29,8 @@ _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge", "and_", "or_")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Later:
-    """A condition on sizes that is known only at run time: a comparison, "and_", "or_" or "not"."""
+    """A condition on sizes that is known only at run time. `op` is a comparison, "and_", "or_" or
+    "not", and `x` and `y` are its operands."""
 
     op: str
     x: Any
@@ -37,7 +38,7 @@ class Later:
 
 
 class Quotient:
-    """A quotient of sizes before it is rounded."""
+    """A quotient of two sizes, not rounded yet."""
 
     def __init__(self, dividend: Any, divisor: Any) -> None:
         self.dividend, self.divisor = dividend, divisor

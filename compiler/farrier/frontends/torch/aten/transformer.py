@@ -60,8 +60,8 @@ def encoder_layer(
 
 
 def _attended(s: Scope, together: str, width: int, heads: int) -> str:
-    """Return the attention of queries, keys and values that are concatenated along the last axis,
-    each `width` long."""
+    """Return the self-attention of `together`, [batch, length, 3 · width], which contains queries,
+    keys and values along the last axis."""
     batch, length, _ = s.shape(together)
     query, key, value = (
         s.transpose(

@@ -57,7 +57,7 @@ def dequantize(node: RawNode, opset: int, scope: ImportScope) -> list[RawNode]:
 
 
 def _named(node: RawNode, attribute: str, allowed: tuple[DType, ...]) -> DType | None:
-    """Return the dtype that an attribute names, or None without the attribute. Raises NotSupported
+    """Return the dtype that an attribute names, or None without the attribute. Raises Mismatch
     unless it is in `allowed`."""
     if not node.attrs.get(attribute):
         return None

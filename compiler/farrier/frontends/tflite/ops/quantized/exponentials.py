@@ -67,9 +67,10 @@ def _near_eighth(x: Array) -> Array:
 
 @dataclasses.dataclass(frozen=True)
 class Tables:
-    """Tables indexed by the distance to the greatest element of a row, 0 to 255: the exponential
-    with 31 fraction bits, the exponential with 19 fraction bits, and whether the exponential is not
-    0."""
+    """Tables for the softmax of a row of bytes, indexed by the distance of an element to the
+    greatest element of the row, 0 to 255. `exponentials` has the exponentials with 31 fraction
+    bits, `terms` the same with 19 fraction bits, and `counts` is false where the exponential counts
+    as 0."""
 
     exponentials: Array
     terms: Array

@@ -37,7 +37,7 @@ def hard_swish(integers: Array, scale: np.float32, result: np.float32) -> Array:
 
 
 def _halved(factor: Factor) -> int:
-    """Return a factor's multiplier rounded to 16 bits."""
+    """Return the multiplier of a factor, which has 31 bits, rounded to the upper 16 bits."""
     return min((factor.multiplier + _HALF) >> 16, _MOST)
 
 

@@ -27,7 +27,7 @@ def _max(call: Call, b: ImageBuilder) -> str:
 
 
 def bounded(b: ImageBuilder, x: str, target: Target) -> str:
-    """Clamp integers to the bounds of a target."""
+    """Clamp integers to the bounds of the quantized result `target`."""
     if (target.low, target.high) == target.dtype.limits:
         return x
     bounds = [np.array(bound, b.dtype(x).numpy) for bound in (target.low, target.high)]
@@ -61,8 +61,8 @@ def _divided(b: ImageBuilder, total: str, counts: Array, target: Target) -> str:
 
 
 def _counts(covered: Window, extents: Sequence[int]) -> Array:
-    """Return the number of image elements that each window covers, [height, width], or a scalar if
-    all are equal."""
+    """Return the number of elements inside the image that each window covers, i32 [height, width];
+    a scalar if all numbers are equal."""
     lines = []
     for axis, extent in enumerate(extents):
         before = number(covered.before[axis])

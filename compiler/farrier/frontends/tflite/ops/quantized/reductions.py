@@ -64,8 +64,8 @@ def _bilinear(call: Call, b: ImageBuilder) -> str:
 
 
 def _weights(extent: int, size: int, is_half: bool) -> Array:
-    """Return the weights [size, extent] with 10 fraction bits of `extent` elements in each of
-    `size` results."""
+    """Return the weights [size, extent] of bilinear resizing along an axis: `size` results from
+    `extent` elements, as integers with 10 fraction bits. `is_half` selects half-pixel centres."""
     unit = 1 << _FRACTION
     step = (unit * extent + size // 2) // size
     positions = np.arange(size) * step + (step // 2 - unit // 2 if is_half else 0)
@@ -79,7 +79,8 @@ def _weights(extent: int, size: int, is_half: bool) -> Array:
 
 
 def _prelu(call: Call, b: ImageBuilder) -> str:
-    """Convert PRELU: one factor scales x, and another one the product of x and its slope."""
+    """Convert PRELU, whose result is x or x · slope. Each of the two is requantized to the result's
+    scale by a factor of its own."""
     if any(b.dtype(value).bits != DType.I8.bits for value in call.values()):
         raise NotSupported("PRELU of quantized integers of 16 bits")
     x, slope = quantized(call.tensor(0)), quantized(call.tensor(1))

@@ -45,15 +45,16 @@ class Factor:
 
     def divided(self, count: int) -> Factor:
         """Return this factor divided by `count`, for a mean. As in TFLite, the multiplier is first
-        shifted to the left by the bits of the count, as far as the shift to the right stays below
-        32."""
+        shifted to the left by the number of bits of `count`, so that the division loses no
+        precision, but only so far that the factor's shift to the right stays below 32."""
         places = min(count.bit_length() - 1, 32, 31 + self.shift)
         return Factor((self.multiplier << places) // count, self.shift - places)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Target:
-    """The quantized integers of a result: dtype, zero point and bounds."""
+    """The properties of a quantized result: its dtype, its zero point, and the bounds to which it
+    is clamped."""
 
     dtype: DType
     zero: int
@@ -107,8 +108,9 @@ def requantized(
     shape: Sequence[int] = (),
     rounding: str = TWICE,
 ) -> str:
-    """Return i32 sums multiplied by real factors and converted to the target. The factors are a
-    single one, or a vector that `shape` broadcasts against the sums."""
+    """Return i32 sums `x` multiplied by real factors, rounded, and clamped to the result `target`.
+    `reals` is a single factor, or a vector that is reshaped to `shape` to broadcast against the
+    sums."""
     return multiplied(b, x, [Factor.of(real) for real in reals], target, shape, rounding)
 
 
@@ -120,8 +122,8 @@ def multiplied(
     shape: Sequence[int] = (),
     rounding: str = TWICE,
 ) -> str:
-    """Return i32 sums multiplied by fixed-point factors and converted to the target; `shape` is as
-    for `requantized`."""
+    """Return i32 sums `x` multiplied by fixed-point factors, rounded, and clamped to the result
+    `target`. Several factors are reshaped to `shape` to broadcast against the sums."""
     multiplier = np.array([factor.multiplier for factor in factors], np.int32)
     shift = np.array([factor.shift for factor in factors], np.int32)
     operands = [multiplier, np.maximum(-shift, 0)]

@@ -20,8 +20,9 @@ _BYTES = np.arange(256, dtype=np.uint8)
 
 
 def _lookup(call: Call, b: Builder, results: Callable[[Array], Array]) -> str:
-    """Return a lookup in a table of 256 results. `results` maps all input integers, minus their
-    zero point, to output integers before their zero point is added and before clamping."""
+    """Return a lookup of each byte in a table of 256 results. `results` is a function of all input
+    integers minus their zero point. It returns the output integers, to which the zero point is
+    added before they are clamped."""
     source, target = call.tensor(0), call.outputs[0]
     if source.type not in (INT8, UINT8) or target.type not in (INT8, UINT8):
         raise NotSupported(f"{call.op} of quantized integers of 16 bits")
