@@ -219,9 +219,9 @@ def _build(
 
 
 def _compile_kernels(session: Session, variants: Sequence[Variant]) -> tuple[Kernels, Plan | None]:
-    """Compile the kernels of all variants; helper processes run the steps lower and codegen kernel
-    by kernel (`farrier.compile_pool.compile`). Return the kernels, and the plan of the first
-    variant if it was made while the kernels of other variants were being compiled."""
+    """Compile the kernels of all variants, in helper processes (`farrier.compile_pool.compile`).
+    Return the kernels, and the plan of the first variant if it could be made while kernels of other
+    variants were still being compiled, otherwise None."""
     first = variants[0]
     plans: list[Plan] = []
 

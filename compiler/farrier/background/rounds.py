@@ -12,8 +12,9 @@ _LEAST_TRIALS = 64
 
 
 def rounds_of(options: CompileOptions) -> list[CompileOptions]:
-    """Return the options of the rounds that divide the budget and the trials: for 300 s, four
-    rounds of 20, 40, 80 and 160 s. If there is too little for two rounds, there is one."""
+    """Return the options of the rounds into which the budget and the trials are divided. Each round
+    has twice as much as the one before: 300 s are divided into rounds of 20, 40, 80 and 160 s. If
+    there is too little for two rounds, there is one round."""
     forms = max(1, len(options.hot))  # The forms of the model share a round.
     enough = []
     if options.budget_s:
@@ -25,8 +26,8 @@ def rounds_of(options: CompileOptions) -> list[CompileOptions]:
 
 
 def _round(options: CompileOptions, number: int, whole: int) -> CompileOptions:
-    """Return the options of round `number`, which has 2**number of `whole` equal parts of the
-    budget."""
+    """Return the options of round `number`, counted from 0. The budget and the trials are divided
+    into `whole` equal parts, of which this round gets 2**number. Each round has another seed."""
     part, before = 2**number, 2**number - 1
     budget_s, trials = options.budget_s, options.trials
     return dataclasses.replace(

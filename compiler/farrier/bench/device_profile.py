@@ -22,8 +22,9 @@ def rounds(
     seconds: float,
     fewest: int,
 ) -> tuple[list[float], list[list[float]]]:
-    """Return the seconds of the complete model, and of each call, in each round. Raises
-    CompilerError."""
+    """Run the model and its calls in rounds, for about `seconds` and at least `fewest` rounds.
+    Return the seconds of the complete model in each round, and for each call its seconds in each
+    round. Raises CompilerError."""
     groups = list(grouped(calls, code.launches))
     whole: list[float] = []
     each: list[list[float]] = [[] for _ in calls]
@@ -41,8 +42,8 @@ def rounds(
 
 
 def grouped(calls: Sequence[CallRecord], launches: Sequence[Call | Launch]) -> Iterator[range]:
-    """Yield, for each call, the indices of its launches: those of its entry points are consecutive,
-    with names numbered after the call's function."""
+    """Yield, for each call, the range of the indices of its launches. They are consecutive, and all
+    but the first have the name of the call's function with a number appended."""
     start = 0
     for call in calls:
         end = start + 1

@@ -158,7 +158,8 @@ def _roofline_here(artifact: Artifact, threads: int) -> Roofline:
 def _rounds(
     session: Session, calls: Sequence[CallRecord], seconds: float
 ) -> tuple[list[float], list[list[float]]]:
-    """Return the seconds of the complete model, and of each call, in each round."""
+    """Run the model and its calls in rounds, for about `seconds`. Return the seconds of the
+    complete model in each round, and for each call its seconds in each round."""
     bases = session.addresses
     code = session.code
     if isinstance(code, InterpretedEntry):
@@ -208,14 +209,14 @@ def _row(
 
 
 def _floor_s(roofline: Roofline, report: KernelReport, call: CallRecord) -> float:
-    """Return a lower bound of the seconds of a call by the roofline; 0 if another machine than the
-    roofline's runs the call."""
+    """Return a lower bound of the time of a call in seconds, by the roofline. Return 0 if the
+    roofline does not apply, because the call does not run on the measured machine."""
     is_known = roofline.operations and roofline.bandwidth and not report.reason
     return roofline.floor_s(report, call.nbytes) if is_known else 0.0
 
 
 def _joined(rows: Sequence[KernelProfile]) -> KernelProfile:
-    """Return the rows of several calls of one kernel combined into one row."""
+    """Return one row for a kernel, from the rows of its calls: their numbers are added."""
     return dataclasses.replace(
         rows[0],
         calls=sum(row.calls for row in rows),

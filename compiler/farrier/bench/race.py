@@ -78,8 +78,9 @@ class Entrant:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Figures:
-    """The latencies of one engine in milliseconds, and the difference of its outputs from those of
-    the reference: the first entrant in f32, or the first of all if there is none in f32."""
+    """The latencies of one engine in milliseconds, and the error of its outputs relative to those
+    of the reference. The reference is the first entrant in f32 or, if no entrant computes in f32,
+    the first entrant."""
 
     label: str
     version: str
@@ -110,8 +111,8 @@ def precisions(engine: str) -> tuple[Precision, ...]:
 
 
 def peer(engine: str, model: Path, python: str, precision: Precision) -> Entrant:
-    """Return an engine as an entrant with a precision; with f32 if it does not support the
-    precision."""
+    """Return the entrant for an engine with a precision. If the engine does not support the
+    precision, the entrant computes in f32."""
     if engine in ENGINES and precision in precisions(engine) and precision is not Precision.F32:
         return Entrant(f"{engine}:{precision}", model, python, precision)
     return Entrant(engine, model, python)
@@ -190,7 +191,9 @@ class Racer(Protocol):
 def run_turns(
     racers: Sequence[Racer], rounds: int, round_s: float, calm: float | None
 ) -> list[list[Round]]:
-    """Return the timed rounds of each racer; with `calm`, only the least disturbed alternations."""
+    """Run `rounds` alternations of the racers' rounds, and return the rounds of each racer. With
+    `calm`, alternations in which other processes took more than `calm` cores are repeated, and the
+    least disturbed ones are returned."""
     race = turns([_rounds_of(racer, round_s) for racer in racers])
     raced: list[list[Round]] = []
     quiet = 0

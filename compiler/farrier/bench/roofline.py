@@ -134,8 +134,9 @@ def _lanes(dot: Dot, target: CpuTarget) -> int:
 
 
 def _dots(name: str, dot: Dot, target: CpuTarget) -> list[Function]:
-    """Return the functions of a kernel that adds dot products of an operand and the sum to the sum.
-    The product of two constant operands would be moved out of the loop."""
+    """Return the functions of a kernel that repeatedly computes sum = sum + dot(operand, sum).
+    The sum is also a factor, because a product of two constant operands would be moved out of
+    the loop."""
     lanes = _lanes(dot, target)
     sums = type_of(dot.total, lanes)
 

@@ -23,16 +23,16 @@ def run() -> None:
 
         build()()
     except FarrierError as error:
-        _tell(error)
+        _exit_with(error)
     except ModuleNotFoundError as error:
-        _tell(not_installed(error))
+        _exit_with(not_installed(error))
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(BROKEN_PIPE)
     except OSError as error:
         if not is_full(error):
             raise
-        _tell(_disk_full(error))
+        _exit_with(_disk_full(error))
 
 
 def _terminated(_number: int, _frame: FrameType | None) -> None:
@@ -41,8 +41,8 @@ def _terminated(_number: int, _frame: FrameType | None) -> None:
     raise SystemExit(TERMINATED)
 
 
-def _tell(error: FarrierError) -> None:
-    """Print the error and exit with its code."""
+def _exit_with(error: FarrierError) -> None:
+    """Print the error with its hint, and exit with its code."""
     red, plain = ("\033[31m", "\033[0m") if sys.stderr.isatty() else ("", "")
     hint = f"\n  hint: {error.hint}" if error.hint else ""
     sys.stderr.write(f"{red}error: {error.message}{plain}{hint}\n")

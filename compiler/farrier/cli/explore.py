@@ -113,7 +113,8 @@ def _listening() -> Iterator[Listener]:
 
 
 def _counted(figures: dict[str, Any]) -> str:
-    """Return cells, and the clock of each placement, as words."""
+    """Return the results of synthesis as text: the number of each kind of cell and, after a
+    placement, the clock rates in MHz."""
     words = [f"{count:,} {cell}" for cell, count in figures.items() if cell not in ("mhz", "part")]
     if figures.get("part") == "":
         words.append("which fits no ECP5")

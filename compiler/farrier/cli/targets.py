@@ -120,14 +120,16 @@ def targets(
 
 
 def _text(machine: MachineDescription, *, as_json: bool) -> str:
-    """Return the description of a machine as the text of a file, in the format of its backend."""
+    """Return the text of a file that describes a machine: in the TOML format of its backend if
+    there is one, else as JSON."""
     toml = "" if as_json else backend_for(machine.arch).written(machine).rstrip()
     return toml or json.dumps(dataclasses.asdict(machine), indent=2)
 
 
 def _description(name: str, machine: KnownMachine | None) -> KnownMachine:
-    """Return the description of the machine `name`, which is `machine`, or this machine for "host".
-    Raises UsageError if `machine` is None."""
+    """Return the machine that `farrier targets NAME` describes: for "host", this machine, otherwise
+    `machine`, which has that name. Raises UsageError if `machine` is None, because the name is
+    unknown."""
     if name == "host":
         return KnownMachine(describe(), "this machine")
     if machine is None:

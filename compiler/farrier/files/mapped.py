@@ -25,8 +25,8 @@ _PIECE_BYTES = 1 << 14  # Bytes after the requested ones, which are probably req
 
 
 class _Pages(mmap.mmap):
-    """A mapping with a weak reference to its `MappedFile`, by which changes of the file are
-    detected as long as that object exists."""
+    """A memory mapping that knows its `MappedFile` by a weak reference, so that an array on the
+    mapping can be checked for changes of the file."""
 
     file: weakref.ref[MappedFile] | None = None
 
@@ -73,10 +73,10 @@ class MappedFile:
     ) -> None:
         """Open the file.
 
-        `of` describes the content in the error about a changed file; errors name the file `shown`,
-        if that is passed. The name of a `fixed` file is a hash of its content: other processes may
-        touch it, or replace it by the same bytes, and it counts as unchanged. Raises UsageError if
-        the path does not lead to a readable regular file.
+        If the file has changed, the error describes its content as `of`. Errors name the path
+        `shown` instead of `path` if it is set. `fixed` means that the file's name is a hash of its
+        content: if another process updates its time or replaces it by the same bytes, it counts as
+        unchanged. Raises UsageError if the path does not lead to a readable regular file.
         """
         self.path = path
         self.shown = shown or path
@@ -194,8 +194,8 @@ class Pieces:
         return self._piece[start : start + index.stop - index.start]
 
     def _offset(self, start: int, end: int) -> int:
-        """Return the offset of `start` in the buffered piece, after reading a new piece unless the
-        current one contains the range from `start` to `end`."""
+        """Return the offset of the byte `start` in the buffered piece of the file. If the piece
+        does not contain the range from `start` to `end`, another piece is read first."""
         if start < self._at or end > self._at + len(self._piece):
             piece = self._file.read(start, max(end - start, _PIECE_BYTES))
             if len(piece) < end - start:
@@ -271,8 +271,8 @@ def _make_room(descriptor: int) -> None:
 
 
 def _way_out(error: Exception) -> str:
-    """Return the hint for the user about a file that cannot be opened or mapped; "" if there is
-    none."""
+    """Return the hint for a file that cannot be opened or mapped: a way to avoid the limit of open
+    files, if that is the cause, else ""."""
     if getattr(error, "errno", None) not in (errno.EMFILE, errno.ENFILE):
         return ""
     return (

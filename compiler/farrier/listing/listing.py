@@ -68,8 +68,9 @@ def list_kernels(
 
 
 def _choices(variants: Sequence[Variant]) -> dict[str, ScheduledTask]:
-    """Return all kernels with their schedules, by key. A kernel of several variants is taken from
-    the first one, where variants for hot sizes come before the general one."""
+    """Return the kernels of all variants with their schedules, by key. If several variants have the
+    same kernel, the schedule is taken from the first of them; variants for hot sizes come before
+    the general variant."""
     general, *hot = variants
     ordered = [*hot, general]
     choices: dict[str, ScheduledTask] = {}
@@ -164,8 +165,9 @@ def _bytes(value: Value) -> int:
 def _graph(
     rebuilt: Rebuilt, numbers: Mapping[str, int], names: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return the graph of kernel calls of the shown variant, in the order of execution, with the
-    inputs first and the outputs last. Edges lead from the writers of a buffer to its readers."""
+    """Return the graph of the kernel calls of the variant that the listing shows. Its nodes are the
+    inputs, the calls in the order of execution, and the outputs. An edge leads from each writer of
+    a buffer to each reader."""
     program = rebuilt.shown.program
     buffers = _Buffers(program)
     nodes: list[dict[str, Any]] = []
@@ -211,7 +213,8 @@ def _graph(
 
 
 class _Buffers:
-    """The nodes that have written each buffer; there are several if each writes a part."""
+    """The nodes of the graph that have written each buffer. A buffer has several writers if each of
+    them writes a part."""
 
     def __init__(self, program: DriverProgram) -> None:
         self._program = program
@@ -236,8 +239,8 @@ class _Buffers:
 
 
 def _carried(program: DriverProgram) -> Iterator[tuple[str, str]]:
-    """Yield pairs of buffer names that are treated as the same buffer, because a loop carries or
-    slices the value in them."""
+    """Yield pairs of names of buffers that count as one buffer in the graph: a loop exchanges their
+    contents after each iteration, or one of them is a slice of the other."""
     for step in steps_in(program.steps):
         if isinstance(step, Repeat):
             for carried in step.carried:

@@ -56,9 +56,9 @@ def rebuild(
     artifact: Artifact,
     meanwhile: Callable[[tuple[Variant, ...]], T],
 ) -> tuple[Rebuilt, T]:
-    """Compile the kernels of `artifact`, which was compiled from `model` with `options`, in helper
-    processes. Meanwhile call `meanwhile` in this process, and return both results. Raises
-    FarrierError."""
+    """Compile the kernels of `artifact` again in helper processes; the artifact was compiled from
+    `model` with `options`. Meanwhile call `meanwhile` with the variants in this process. Return
+    both results. Raises FarrierError."""
     settings = _settings(options, artifact)
     schedules = artifact.schedules
     reports = artifact.manifest.kernels

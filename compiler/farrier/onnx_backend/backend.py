@@ -184,8 +184,8 @@ def prepared(
 
 
 def _tensors(name: str, value: Any) -> list[tuple[str, Any]]:
-    """Return the tensors of an input as (name, tensor); the items of a sequence have numbered
-    names."""
+    """Return the tensors of an input's value as pairs (name, tensor). The items of a list have
+    numbered names: `y.0`, `y.1`, …; None has no tensors."""
     if value is None:
         return []
     if isinstance(value, list):
@@ -219,7 +219,9 @@ def _of_tensors(model: onnx.ModelProto, values: Mapping[str, Any]) -> onnx.Model
 
 
 def _gathered(info: onnx.ValueInfoProto, results: Mapping[str, Array]) -> Any:
-    """Return an output in ONNX's form (array, list or None) from the compiled model's tensors."""
+    """Return the value of an output, from the tensors that the compiled model returned: an array, a
+    list for a sequence, or None for an absent optional. The items of a sequence `y` are the tensors
+    `y.0`, `y.1`, …."""
     if info.name in results:
         return results[info.name]
     items = [array for name, array in results.items() if name.rpartition(".")[0] == info.name]

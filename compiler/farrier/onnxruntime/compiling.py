@@ -67,8 +67,8 @@ def _compiled(model: Model, request: Request, warn: Callable[[str], None]) -> Ar
 def _shapes(
     model: Model, sizes: Mapping[str, int], warn: Callable[[str], None]
 ) -> dict[str, GivenShape]:
-    """Return the shapes of the inputs with dims named in `sizes`, which are fixed; their other open
-    dims stay open."""
+    """Return the shape of each input with a dim that `sizes` fixes by name; its other open dims
+    keep their names. Warn of names that no input has."""
     from farrier.frontends.onnx.importer.inspect import inspect
 
     inputs = inspect(model).inputs

@@ -108,8 +108,8 @@ _GRAPH = 7  # The number of the field `graph` of a ModelProto (onnx.proto).
 
 
 def refused(base: type[FarrierError], kinds: str, message: str, hint: str = "") -> FarrierError:
-    """Return an error to raise, which is an instance of `base` and of each of ONNX Runtime's
-    classes `kinds`, a comma-separated list of names."""
+    """Return an error for the caller to raise. It is an instance of `base`, and of all classes of
+    ONNX Runtime whose names `kinds` lists, separated by commas."""
     plain = next(kind for kind in base.__mro__ if kind.__module__ != __name__)
     return _class(plain, tuple(kinds.split(",")), _STATE in sys.modules)(message, hint=hint)
 

@@ -62,7 +62,7 @@ def wanted(output_names: Sequence[str] | None, declaration: Declaration) -> list
 
 
 class Taken:
-    """The requirements on an input: dtype, rank, and the fixed sizes."""
+    """The arrays that an input accepts: their dtype, rank and fixed sizes."""
 
     __slots__ = ("_declared", "_dtype", "_fixed", "_name", "_sizes", "_spec")
 

@@ -229,9 +229,10 @@ class InferenceSession:
         return 0
 
     def _overriding(self, feed: Mapping[str, Any]) -> InferenceSession:
-        """Return a session in which the initializers that `feed` has values for are inputs, or this
-        session if there are none. Raises NotImplemented if the model is an artifact, which cannot
-        be recompiled."""
+        """Return the session that runs a call with this `feed`. If the feed has values for
+        initializers, this is a session in which these initializers are inputs; otherwise this
+        session itself. Raises NotImplemented if the model is an artifact, which cannot be
+        recompiled."""
         names = frozenset(feed).intersection(self._declaration.defaults)
         if not names:
             return self

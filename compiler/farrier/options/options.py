@@ -121,8 +121,8 @@ class CompileOptions:
         return fields
 
     def shared(self, count: int) -> CompileOptions:
-        """Return the options for one of `count` models that divide the trials and the budget among
-        themselves."""
+        """Return the options for each of `count` models that share the trials and the budget in
+        equal parts."""
         budget = None if self.budget_s is None else self.budget_s / count
         trials = None if self.trials is None else -(-self.trials // count)
         return dataclasses.replace(self, budget_s=budget, trials=trials)

@@ -54,8 +54,9 @@ def rounding(graph: Graph) -> float:
     """Return an upper bound of the error of a graph's results, as a fraction of their range, due to
     the rounding of values to their types.
 
-    The bound is two steps of the coarsest type to which anything is rounded, a narrow float or the
-    result of QuantizeLinear. It is 0 if all values are f32, f64 or exact integers.
+    The bound is the largest relative distance of neighbouring numbers, over all types to which
+    values are rounded: narrow floats, and results of QuantizeLinear. It is 0 if all values are f32,
+    f64 or exact integers.
     """
     shares = [0.0]
     for node in graph.nodes:

@@ -107,10 +107,10 @@ class Precondition:
     """An assumption of a compiled model about its open dims: the shape rule of an operator depends
     on a comparison of sizes, and the result for the typical sizes is assumed.
 
-    `node` is the ONNX node, `asked` its question and `answer` the assumed answer, in the user's
-    names; `dims` are the names in the question, and `needs` describes the sizes that remain
-    possible. `extent`, in symbols of dims, must not be negative; it is 0 if the ranges and steps of
-    the dims already express `needs`.
+    `node` is the ONNX node, `asked` is the comparison, and `answer` is the assumed result. `dims`
+    are the names of the dims in the comparison, and `needs` describes the sizes for which the
+    assumption holds. `extent`, an expression over symbols of dims, must not be negative; it is 0 if
+    the ranges and steps of the dims already express `needs`.
     """
 
     node: str

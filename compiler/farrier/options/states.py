@@ -115,8 +115,9 @@ def paired(
 ) -> list[HeldState]:
     """Return the states of a model with these inputs and outputs, in the order of its inputs.
 
-    A declaration with `*` stands for all pairs whose names match. `seen` are pairs that an error
-    may suggest. Raises UsageError for a name that the model lacks, and for a name in two states.
+    A declaration with `*` stands for all pairs whose names match it. `seen` are all pairs of inputs
+    and outputs with suitable types, which an error message may suggest. Raises UsageError for a
+    name that the model lacks, and for a name in two states.
     """
     states: dict[str, HeldState] = {}
     for name, text in declared.items():
@@ -140,7 +141,8 @@ def paired(
 
 
 def suggested(seen: Collection[Suggestion]) -> tuple[Suggestion, ...]:
-    """Return those pairs whose names look like one value before and after a call."""
+    """Return the pairs in `seen` whose names look like one value before and after a call, such as
+    `past` and `present`; at most one pair for each input."""
     outputs = {pair.output for pair in seen}
     pairs: dict[str, Suggestion] = {}
     for pair in seen:
@@ -150,7 +152,8 @@ def suggested(seen: Collection[Suggestion]) -> tuple[Suggestion, ...]:
 
 
 def _renamed(name: str) -> set[str]:
-    """Return the names of outputs that may be the next value of the input `name`."""
+    """Return the names that the output for the next value of the input `name` may have: `"past_k" →
+    {"present_k", …}`."""
     names = set()
     for before, after in _WORDS:
         names.add(re.sub(_WORD.format(before), after, name))

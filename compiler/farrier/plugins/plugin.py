@@ -43,16 +43,17 @@ class Plugin(Generic[T]):
 
 
 def plugins(group: str, kind: str, wanted: type[T], known_as: str) -> tuple[Plugin[T], ...]:
-    """Return every entry point of a group; each object must be an instance of `wanted`, which
-    errors refer to as `known_as`. Raises UsageError for any other object, or if one cannot be
-    loaded. The first call reads the metadata of every installed distribution."""
+    """Return the plugins that installed packages register as entry points of `group`. Each object
+    must be an instance of `wanted`, which messages call `known_as`; `kind` is the word for such
+    objects. Raises UsageError for another object, and for an entry point that cannot be loaded. The
+    first call reads the metadata of every installed distribution."""
     return tuple(_loaded(point, kind, wanted, known_as) for point in _points(group))
 
 
 @functools.cache
 def declared() -> tuple[str, ...]:
-    """Return every entry point that may affect generated code, with the version of its package,
-    without loading any."""
+    """Return a description of every entry point that may affect generated code: its package with
+    version, group and value. None of them is loaded."""
     points = (point for group in GROUPS for point in _points(group))
     return tuple(
         f"{_package(point)} {_version(point)} {point.group} {point.value}" for point in points

@@ -40,15 +40,16 @@ STAGES = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Dump:
-    """The folder to which the IR of every step is written as text, or None, and the step after
-    which to stop."""
+    """A request to write the results of steps to files, or to stop early. `directory` is the folder
+    for the IR of every step, as text; None writes nothing. `until` is the name of the step after
+    which the compilation stops, or None."""
 
     directory: Path | None = None
     until: str | None = None
 
     def wants(self, stage: str) -> bool:
-        """Check whether the result of a step is dumped, or the compilation stops after that
-        step."""
+        """Check whether the result of the step `stage` is needed: results are dumped, or the
+        compilation stops after this step."""
         return self.directory is not None or self.until == stage
 
     def __post_init__(self) -> None:
@@ -60,7 +61,7 @@ class Dump:
 
 @runtime_checkable
 class Printable(Protocol):
-    """The interface of a result that can be dumped as a piece of IR."""
+    """The interface of a step's result that is dumped as one piece of IR."""
 
     def printed(self) -> tuple[str, _IR]:
         """Return the name of the piece, and the IR."""
@@ -69,7 +70,7 @@ class Printable(Protocol):
 
 @runtime_checkable
 class Readable(Protocol):
-    """The interface of a result that has a text for people."""
+    """The interface of a step's result that is dumped as a text for people."""
 
     def as_text(self) -> tuple[str, str]:
         """Return the name of the text, and the text."""
@@ -86,8 +87,8 @@ class StoppedError(Exception):
 
 
 class Step:
-    """A step in progress, whose result the step's code sets. `is_read` means that the result is
-    dumped, or that the compilation stops after this step."""
+    """A step in progress. The code of the step sets `result`. `is_read` is true if the result will
+    be dumped, or if the compilation stops after this step."""
 
     def __init__(self, is_read: bool) -> None:
         self.is_read = is_read
@@ -95,8 +96,8 @@ class Step:
         self.notes: dict[str, list[tuple[str, Function | str]]] = {}
 
     def note(self, folder: str, name: str, ir: Function | str) -> None:
-        """Record an intermediate piece of IR, or the text of instructions, for the dump, which
-        numbers the pieces of each folder."""
+        """Record an intermediate piece of IR, or the text of instructions, for the dump. In the
+        dump, the pieces of each `folder` are numbered in the order of the calls."""
         self.notes.setdefault(folder, []).append((name, ir))
 
     def done(self, result: T) -> T:
@@ -172,8 +173,8 @@ def _put(path: Path, text: str) -> None:
 
 
 def _pieces(result: object) -> Iterable[tuple[str, _IR | str]]:
-    """Yield the printable parts of a step's result, each with a name; the parts of a kernel share
-    the kernel's name."""
+    """Yield all parts of a step's result that can be printed, each with the name of its file. All
+    parts of a kernel have the kernel's name."""
     match result:
         case Graph() | TensorProgram() | Function():
             yield result.name, result

@@ -107,8 +107,9 @@ class _Function:
         ]
 
     def _build(self, arguments: Sequence[Any]) -> None:
-        """Obtain code for the constants of this call, or none if the graph is to run in eager mode.
-        Weights that changed after they were frozen become inputs."""
+        """Obtain code for the graph with the constants of this call. If the graph cannot be
+        compiled, no code is set, and it runs in eager mode. If frozen weights have changed, weights
+        become inputs of the new code."""
         if self._marks is not None and self._constant:
             self._freezes = False
         self._code, self._constant = None, []
@@ -152,8 +153,9 @@ class _Function:
         follow.start()
 
     def _follow(self, compilation: Compilation, graph: TensorGraph, build: int) -> None:
-        """Wait for a compilation in another process, and use its code from the next call on, unless
-        constants have changed in the meantime."""
+        """Wait until another process has compiled the graph, and use the code from the next call
+        on. If the constants have changed meanwhile (the number `build` is not the latest), drop
+        it."""
         try:
             artifact = compilation.artifact(compile_beside)
             if build == self._builds:

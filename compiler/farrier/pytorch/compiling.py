@@ -44,8 +44,8 @@ class Compilation:
         self._model: Model | None = None
 
     def export(self) -> None:
-        """Export the graph now, rather than in `artifact`. This must happen in the thread that runs
-        torch. Raises UnsupportedOperatorError."""
+        """Export the graph now; otherwise `artifact` exports it when needed. The export must run in
+        the thread that runs torch. Raises UnsupportedOperatorError."""
         sizes = [dict.fromkeys(x.open_axes, torch.export.Dim.AUTO) for x in self._graph.inputs]
         self._model = self._model or exported(self._graph.module, self._tensors, None, tuple(sizes))
 
@@ -106,8 +106,8 @@ def compile_here(model: Model, options: CompileOptions) -> Artifact:
 
 
 def compile_beside(model: Model, options: CompileOptions) -> Artifact:
-    """Compile a model in another process, so that this one can serve calls. That process ends with
-    the thread that waits for it."""
+    """Compile a model in another process, so that this process can serve calls meanwhile. The other
+    process ends with the thread that waits for it."""
     with tempfile.TemporaryDirectory(prefix="farrier-torch-") as folder:
         path = Path(folder, "graph.farrier")
         order = {

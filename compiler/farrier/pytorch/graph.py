@@ -58,7 +58,8 @@ class TensorGraph:
 
     @property
     def held(self) -> list[torch.Tensor]:
-        """The tensors that the graph contains, in contrast to those it takes as arguments."""
+        """The parameters and buffers that are part of the graph, in contrast to the tensors that it
+        takes as arguments."""
         return [*self.module.parameters(), *self.module.buffers()]
 
 
@@ -97,8 +98,8 @@ def tensor_graph(graph: torch.fx.GraphModule, examples: Sequence[Any]) -> Tensor
 
 
 def frozen(graph: TensorGraph, arguments: Sequence[Any]) -> TensorGraph:
-    """Return the graph with its weights, taken from the arguments of a call, as buffers of the
-    graph."""
+    """Return the graph with its weights as buffers instead of inputs. The values of the weights are
+    those in the `arguments` of a call."""
     inner = torch.fx.Graph()
     nodes = {}
     buffers: dict[str, torch.Tensor] = {}
@@ -143,8 +144,9 @@ def _copied(
     nodes: dict[torch.fx.Node, torch.fx.Node],
     source: torch.fx.Graph | None = None,
 ) -> torch.fx.GraphModule:
-    """Return a module of `root` whose graph `inner` is extended by copies of the nodes of `source`;
-    `nodes` maps the placeholders to their counterparts."""
+    """Append copies of the nodes of `source` (by default the graph of `root`) to the graph `inner`,
+    and return a module of `root` with this graph. `nodes` maps the placeholders of `source` to
+    nodes of `inner`."""
     for node in (source or root.graph).nodes:
         if node.op != "placeholder":
             nodes[node] = inner.node_copy(node, lambda n: nodes[n])

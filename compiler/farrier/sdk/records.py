@@ -74,7 +74,8 @@ class FarmRecords:
                 return
 
     def load(self, lines: Iterable[tuple[int, bytes]]) -> Iterator[Imported]:
-        """Send numbered lines of a file, and yield the total counts after each batch."""
+        """Send the lines of a file, each with its number, in batches. After each batch, yield the
+        numbers of new and of known records so far."""
         ask, added, present = self._asker(), 0, 0
         for first, part in _parts(lines):
             done = ask("POST", f"{_RECORDS}/import", params={"first": first}, content=part)
@@ -101,8 +102,9 @@ class FarmRecords:
                 return
 
     def _asker(self) -> Call:
-        """Return a function that sends requests, and repeats them if they are safe to repeat and an
-        earlier request was answered."""
+        """Return a function that sends requests. After its first request was answered, it repeats
+        requests that fail because the server cannot be reached, for at most `patience_s`. All
+        requests must be safe to repeat."""
         patience = Patience(self._patience_s)
 
         def ask(method: str, path: str, params: Mapping[str, Any] = {}, **request: Any) -> Any:
@@ -119,9 +121,9 @@ class FarmRecords:
 
 
 def _parts(lines: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
-    """Yield batches of lines, each with the number of its first line; skipped lines within a batch
-    are sent as blank lines. A line that is too long is cut, but remains long enough that the server
-    rejects it."""
+    """Yield batches of lines, each with the number of its first line. A gap in the numbers becomes
+    blank lines in the batch, so that the server counts lines correctly. A line that is too long is
+    cut, but stays so long that the server rejects it."""
     first, part = 0, bytearray()
     following = 0
     for number, whole in lines:

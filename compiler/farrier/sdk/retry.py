@@ -10,8 +10,8 @@ from farrier.errors import FarrierError
 
 
 class Patience:
-    """The tolerance for failures: `seconds` from the first of consecutive failures, if a call
-    succeeded before; none if no call did."""
+    """The time for which failing calls are repeated: `seconds`, counted from the first of
+    consecutive failures. If no call has succeeded yet (`renew`), a failure is raised at once."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -19,7 +19,7 @@ class Patience:
         self._failures = 0
 
     def renew(self) -> None:
-        """Reset the time after a call that succeeded."""
+        """Record that a call has succeeded: the next failure starts the time anew."""
         self._until = float("inf")
         self._failures = 0
 
@@ -29,8 +29,9 @@ class Patience:
         at_least_s: float = 0.0,
         about_to_sleep: Callable[[], None] = lambda: None,
     ) -> None:
-        """Sleep longer after each consecutive failure (0.1 s to 3 s, or the time that the server
-        requests); raise the error if the time is over, or would be."""
+        """Sleep before the next attempt, longer after each consecutive failure: 0.1 s to 3 s, plus
+        `at_least_s`, the time that the server requests. Raise `error` if the time is over, or would
+        be after the sleep. `about_to_sleep` is called before a sleep."""
         now = time.monotonic()
         self._until = min(self._until, now + self._seconds)
         if now + at_least_s >= self._until:

@@ -43,8 +43,8 @@ class Call(Protocol):
 
 
 class Uploads:
-    """The upload of models: by `call`, which sends a request once, and `repeat`, which repeats a
-    request whose answer was lost."""
+    """The upload of models. `call` sends a request once; `repeat` also repeats a request whose
+    answer was lost."""
 
     def __init__(
         self, call: Call, repeat: Call, *, patience_s: float, timeout_s: float, listener: Listener
@@ -84,8 +84,8 @@ class Uploads:
         return self._create({"message": own.sha256, "files": files})
 
     def _create(self, manifest: Mapping[str, Any]) -> str:
-        """Create the model that the manifest describes from uploaded files, and return its id. The
-        files are preserved while a server restarts."""
+        """Create a model from uploaded files, as the manifest describes, and return its id. While
+        the server restarts, the request is repeated, since the server keeps the files."""
         patience = Patience(self._patience_s)
         patience.renew()
         while True:
