@@ -36,7 +36,9 @@ _BOOLEAN = TypeAdapter(bool)
 _JOB_ID = r"^[\w.:-]+$"
 _SHA256 = r"^[0-9a-f]{64}$"
 _LONGEST_ID = 100
-JobId = Annotated[str, Path(description="of the job", max_length=_LONGEST_ID, pattern=_JOB_ID)]
+JobId = Annotated[
+    str, Path(description="The id of the job.", max_length=_LONGEST_ID, pattern=_JOB_ID)
+]
 
 
 class Relation(enum.StrEnum):

@@ -55,9 +55,9 @@ def session_scheme(cookie: str) -> APIKeyCookie:
         name=cookie,
         scheme_name="Session",
         auto_error=False,
-        description="What `POST /v1/session` sets. A browser sends it by itself: there is nothing "
-        "to enter here. Requests other than GET and HEAD need the session's `csrf` as "
-        f"`{CSRF_HEADER}` as well",
+        description="The cookie that `POST /v1/session` sets. A browser sends it by itself, so "
+        "there is no value to enter here. Requests other than GET and HEAD also need the "
+        f"session's `csrf` in the header `{CSRF_HEADER}`.",
     )
 
 

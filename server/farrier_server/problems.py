@@ -58,12 +58,15 @@ class Problem(BaseModel):
         }
     )
 
-    type: str = Field(description="`urn:farrier:problem:` and the code")
-    title: str = Field(description="the HTTP status in words")
-    status: int = Field(description="the HTTP status")
-    detail: str = Field(description="what is wrong, naming the thing and the clash")
-    hint: str = Field(description="the way out; empty where none is known")
-    code: str = Field(description="stable name of the error's class")
+    type: str = Field(description="`urn:farrier:problem:` followed by the code.")
+    title: str = Field(description="The HTTP status in words.")
+    status: int = Field(description="The HTTP status.")
+    detail: str = Field(
+        description="A description of the problem, which names the object and the facts that "
+        "conflict."
+    )
+    hint: str = Field(description="A way to solve the problem; empty if none is known.")
+    code: str = Field(description="The stable name of the kind of error.")
 
 
 class TooLargeError(InvalidModelError):

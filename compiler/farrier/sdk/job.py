@@ -29,12 +29,17 @@ class JobVersion:
     """A version of a job's artifact. Times are medians in ms, from the race that put the version
     into use, or from its verification; None: not measured."""
 
-    number: int = field(metadata=_about("1 is the untuned one"))
-    artifact: str = field(metadata=_about("its sha256"))
+    number: int = field(metadata=_about("The number of the version; 1 is the untuned one."))
+    artifact: str = field(metadata=_about("The SHA-256 of the artifact."))
     bytes: int
-    created: float = field(metadata=_about("Unix seconds"))
-    median_ms: float | None = field(metadata=_about("of a run"))
-    untuned_ms: float | None = field(metadata=_about("of a run of the untuned model beside it"))
+    created: float = field(metadata=_about("The creation time in Unix seconds."))
+    median_ms: float | None = field(metadata=_about("The median time of a run in ms."))
+    untuned_ms: float | None = field(
+        metadata=_about(
+            "The median time of a run of the untuned model in ms, measured together with "
+            "this version."
+        )
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,65 +48,94 @@ class JobStatus:
 
     id: str
     kind: str = field(
-        default="compile", metadata=_about("what it does: GET /v1/jobs shows compilations alone")
+        default="compile",
+        metadata=_about("The kind of the job. GET /v1/jobs lists only compilations by default."),
     )
-    owner: str = field(default="default", metadata=_about("name of the user who submitted it"))
+    owner: str = field(
+        default="default", metadata=_about("The name of the user who submitted the job.")
+    )
     name: str
     state: str  # It is queued, running, succeeded, failed, cancelled or dead.
     model: str = field(
         metadata=_about(
-            "id of the model: of one file, its sha256; empty, as are all results, for who "
-            "sees how the job stands and no more"
+            "The id of the model; for a model of one file, its SHA-256. Empty, as "
+            "are all results, for a user who may see only the state of the job."
         )
     )
-    target: str = field(default="", metadata=_about("as it was named"))
-    device_class: str | None = field(default=None, metadata=_about("whose devices measure the job"))
-    device: str | None = field(default=None, metadata=_about("that alone measures it"))
-    options: Mapping[str, Any] = field(metadata=_about("its target is what that came to"))
+    target: str = field(default="", metadata=_about("The target as it was requested."))
+    device_class: str | None = field(
+        default=None, metadata=_about("The id of the class whose devices measure for the job.")
+    )
+    device: str | None = field(
+        default=None,
+        metadata=_about("The only device that measures for the job, if the target names one."),
+    )
+    options: Mapping[str, Any] = field(
+        metadata=_about("The compile options, in which the target is resolved to a description.")
+    )
     against: tuple[str, ...] = field(
-        default=(), metadata=_about("engines that it is raced with, once it is verified")
+        default=(),
+        metadata=_about("The other inference engines with which the verified model is compared."),
     )
     created: float
     started: float | None
     finished: float | None
     wait_for_device: bool = field(
-        default=False, metadata=_about("it runs only while there is a device for it")
+        default=False,
+        metadata=_about("True if the job waits in the queue until a device for it is connected."),
     )
-    attempts: int = field(metadata=_about("how often a worker began it"))
-    stage: str | None = field(metadata=_about("step of the compiler that runs"))
-    tasks: int | None = field(default=None, metadata=_about("distinct kernels of the model"))
-    cost_model: str | None = field(default=None, metadata=_about("that tuning began with"))
-    trials: int | None = field(metadata=_about("candidates measured so far"))
-    planned: int | None = field(metadata=_about("candidates to measure; null under a time budget"))
+    attempts: int = field(metadata=_about("The number of attempts at the job."))
+    stage: str | None = field(metadata=_about("The present stage of the compilation."))
+    tasks: int | None = field(
+        default=None, metadata=_about("The number of distinct kernels of the model.")
+    )
+    cost_model: str | None = field(
+        default=None, metadata=_about("The name of the cost model with which tuning started.")
+    )
+    trials: int | None = field(metadata=_about("The number of candidates measured so far."))
+    planned: int | None = field(
+        metadata=_about("The number of candidates to measure; null under a time budget.")
+    )
     best_ms: float | None = field(
-        metadata=_about("estimated latency of the best code so far, in ms")
+        metadata=_about("The estimated latency of the best code so far, in ms.")
     )
-    seconds_left: float | None = field(metadata=_about("estimate"))
+    seconds_left: float | None = field(
+        metadata=_about("An estimate of the remaining time of tuning, in seconds.")
+    )
     now: bool = field(
-        default=False, metadata=_about("its artifact is there before it is tuned, and has versions")
+        default=False,
+        metadata=_about("True if the artifact is available before it is tuned, and has versions."),
     )
     private: bool = field(
-        default=False, metadata=_about("what it measures and makes is its owner's alone")
+        default=False,
+        metadata=_about("True if the job's measurements and results belong to its owner alone."),
     )
-    priority: str = field(default="normal", metadata=_about("among the jobs of its owner"))
+    priority: str = field(
+        default="normal", metadata=_about("The priority among the jobs of the same owner.")
+    )
     versions: tuple[JobVersion, ...] = field(
-        default=(), metadata=_about("of the artifact, the oldest first")
+        default=(), metadata=_about("The versions of the artifact, the oldest first.")
     )
     version: int | None = field(
-        default=None, metadata=_about("the one in use, which is the artifact")
+        default=None, metadata=_about("The number of the version in use, which is the artifact.")
     )
     version_is_kept: bool = field(
-        default=False, metadata=_about("by a rollback, whatever versions are added")
+        default=False,
+        metadata=_about(
+            "True if a rollback has selected the version permanently, so that later "
+            "versions do not replace it."
+        ),
     )
-    artifact: str | None = field(metadata=_about("sha256 of the artifact"))
+    artifact: str | None = field(metadata=_about("The SHA-256 of the artifact."))
     report: Mapping[str, Any] | None = field(
         metadata=_about(
-            "verification and timing; `against` has how other engines did: engine, version, "
-            "device, threads, ms and ours_ms (median, p10, p90), ratio (ours over theirs), "
-            "max_error, note (why there are no times)"
+            "The results of verification and timing. `against` has the results of "
+            "other engines: engine, version, device, threads, ms and ours_ms "
+            "(median, p10, p90), ratio (our time over the engine's), max_error, "
+            "and note (the reason if there are no times)."
         )
     )
-    error: Mapping[str, Any] | None = field(metadata=_about("why the job failed"))
+    error: Mapping[str, Any] | None = field(metadata=_about("The reason why the job failed."))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

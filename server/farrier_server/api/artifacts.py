@@ -18,7 +18,12 @@ from farrier_server.problems import NotReadyError, RangeError, documented
 
 Version = Annotated[
     int | None,
-    Query(ge=1, le=MOST, description="of a job with versions: this one, and not the one in use"),
+    Query(
+        ge=1,
+        le=MOST,
+        description="The number of a version of the artifact, for a job with versions. By default, "
+        "the version in use.",
+    ),
 ]
 router = APIRouter(prefix="/v1/jobs", tags=["artifacts"])
 _RANGE = re.compile(r"bytes=(?:(\d{1,18})-(\d{0,18})|-(\d{1,18}))")
@@ -46,7 +51,10 @@ def get_artifact(
     farm: FarmDep,
     version: Version = None,
     range_: Annotated[
-        str, Header(alias="Range", max_length=100, description="one range, as `bytes=1000-`")
+        str,
+        Header(
+            alias="Range", max_length=100, description="A single byte range, such as `bytes=1000-`."
+        ),
     ] = "",
 ) -> ArtifactFile:
     """Return the artifact's bytes; the ETag is the SHA-256 of the artifact. A `Range` header

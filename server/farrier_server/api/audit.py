@@ -18,14 +18,26 @@ router = APIRouter(prefix="/v1/audit", tags=["audit"])
 class EntryView(BaseModel):
     """An entry of the audit log: a change, or an attempt at a change."""
 
-    id: str = Field(description="grows with time, and serves as `after`")
-    at: float = Field(description="Unix seconds")
+    id: str = Field(description="The id of the entry. Ids grow with time; `after` takes one.")
+    at: float = Field(description="The time of the entry in Unix seconds.")
     user: str
-    role: str = Field(description="of the user then; `host`: who has the farm's machine")
-    action: str = Field(description="jobs.cancel, devices.release, tokens.add, …")
-    object: str = Field(description="the id of what was changed; empty where there is none")
-    address: str = Field(description="of the peer, which may be a proxy")
-    outcome: str = Field(description="`ok`, or the code of the problem that was the answer")
+    role: str = Field(
+        description="The role that the user had at that time; `host` for a command on the farm's "
+        "machine."
+    )
+    action: str = Field(
+        description="The name of the operation, such as `jobs.cancel`, `devices.release` or "
+        "`tokens.add`."
+    )
+    object: str = Field(
+        description="The id of the changed object; empty for a change without an object."
+    )
+    address: str = Field(
+        description="The network address of the client, or of a proxy in front of it."
+    )
+    outcome: str = Field(
+        description="`ok`, or the code of the problem with which the request was answered."
+    )
 
     @classmethod
     def of(cls, entry: Entry) -> EntryView:
@@ -45,23 +57,41 @@ class AuditPage(BaseModel):
     """A page of entries of the audit log, the newest first."""
 
     entries: list[EntryView]
-    next: str = Field(description="`after` of the next page; empty on the last one")
+    next: str = Field(description="The value of `after` for the next page; empty on the last page.")
 
 
 @router.get("", responses=documented(400, 503))
 def read_audit(
     farm: FarmDep,
-    user: Annotated[str, Query(max_length=64, description="only of this user")] = "",
-    action: Annotated[
-        str, Query(max_length=200, description="only this: `jobs.cancel`, or `jobs` for all of it")
+    user: Annotated[
+        str, Query(max_length=64, description="Return only the entries of this user.")
     ] = "",
-    object: Annotated[str, Query(max_length=200, description="only about this id")] = "",
-    outcome: Annotated[str, Query(max_length=64, description="only with this: `ok`")] = "",
+    action: Annotated[
+        str,
+        Query(
+            max_length=200,
+            description="Return only the entries of this action: `jobs.cancel`, or `jobs` for all "
+            "actions on jobs.",
+        ),
+    ] = "",
+    object: Annotated[
+        str,
+        Query(max_length=200, description="Return only the entries about the object with this id."),
+    ] = "",
+    outcome: Annotated[
+        str,
+        Query(
+            max_length=64, description="Return only the entries with this outcome, such as `ok`."
+        ),
+    ] = "",
     since: Annotated[
-        float, Query(ge=0, le=4e9, description="only from this time on, in Unix seconds")
+        float,
+        Query(
+            ge=0, le=4e9, description="Return only the entries since this time, in Unix seconds."
+        ),
     ] = 0.0,
     after: Annotated[
-        str, Query(max_length=40, pattern=ENTRY_ID, description="`next` of the page before")
+        str, Query(max_length=40, pattern=ENTRY_ID, description="The `next` of the previous page.")
     ] = "",
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> AuditPage:

@@ -21,14 +21,22 @@ router = APIRouter(prefix="/v1/classes", tags=["devices"])
 class ClassView(BaseModel):
     """A device class: devices so similar that a measurement on one of them is valid for all."""
 
-    id: str = Field(description="`class:ID` as a job's target compiles for it")
-    description: dict[str, Any] = Field(description="of one of its machines: arch, cpu, cores, …")
-    emulated: bool = Field(description="its devices are software: their times say nothing")
-    connected: int = Field(description="how many of its devices are connected")
+    id: str = Field(
+        description="The id of the class. A job with the target `class:ID` is compiled for this "
+        "class."
+    )
+    description: dict[str, Any] = Field(
+        description="The description of one of the class's machines: arch, cpu, cores, …."
+    )
+    emulated: bool = Field(
+        description="True if the devices are emulators, whose times differ from those of the "
+        "hardware."
+    )
+    connected: int = Field(description="The number of connected devices of the class.")
 
     engines: dict[str, list[str]] = Field(
-        description="other engines that models can be raced with on a connected one: versions by "
-        "name"
+        description="The other inference engines with which models can be compared on a "
+        "connected device: versions by name."
     )
 
     @classmethod

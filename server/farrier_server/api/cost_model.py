@@ -23,9 +23,17 @@ class FiguresView(BaseModel):
     """The accuracy with which a cost model ranks the schedules of tasks that were excluded from its
     training."""
 
-    pairs: float = Field(description="share of pairs of candidates in the right order")
-    regret: float = Field(description="what its first choice takes beyond the best known")
-    top5: float = Field(description="the best over the best of its first five")
+    pairs: float = Field(
+        description="The fraction of pairs of candidates that are ranked in the right order."
+    )
+    regret: float = Field(
+        description="The additional time of the candidate that is ranked first, as a fraction of "
+        "the best known time."
+    )
+    top5: float = Field(
+        description="The best known time divided by the best time of the five candidates that are "
+        "ranked first."
+    )
 
     @classmethod
     def of(cls, figures: Figures) -> FiguresView:
@@ -48,17 +56,27 @@ class TrainingView(BaseModel):
 
     reason: str
     figures: dict[str, FiguresView] = Field(
-        description="by ranking: `trained`, `analytic`, and what was to be beaten"
+        description="The accuracy by ranking: of the `trained` model, of the `analytic` model, "
+        "and of the versions that the trained model had to surpass."
     )
     unseen: dict[str, dict[str, FiguresView]] = Field(
-        description="by device class: of one `trained` without having seen it, and `analytic`"
+        description="The accuracy by device class: of a model that was `trained` without the "
+        "records of that class, and of the `analytic` model."
     )
-    records: int = Field(description="that it learned from")
-    tasks: int = Field(description="of which these are")
-    held_out: int = Field(description="tasks that it was judged by")
-    set_aside: int = Field(description="records that are far from all that compares with them")
-    shown: list[SetAsideView] = Field(description="some of them")
-    damaged: dict[str, str] = Field(description="definitions that cannot be read: by task, why")
+    records: int = Field(description="The number of records on which the model was trained.")
+    tasks: int = Field(description="The number of tasks of these records.")
+    held_out: int = Field(
+        description="The number of tasks that were excluded from the training, to measure the "
+        "accuracy."
+    )
+    set_aside: int = Field(
+        description="The number of records that were left out, because their times differ too much "
+        "from those of comparable records."
+    )
+    shown: list[SetAsideView] = Field(description="Some of the records that were left out.")
+    damaged: dict[str, str] = Field(
+        description="The reasons why definitions of tasks cannot be read, by task."
+    )
 
     @classmethod
     def of(cls, outcome: Outcome) -> TrainingView:
@@ -94,8 +112,8 @@ class ModelVersionView(BaseModel):
     """A stored version of the cost model."""
 
     number: int
-    created: float = Field(description="Unix seconds")
-    in_use: bool = Field(description="whether jobs begin with it")
+    created: float = Field(description="The time of the training in Unix seconds.")
+    in_use: bool = Field(description="True if new jobs use this version.")
     training: TrainingView
 
     @classmethod
@@ -111,10 +129,16 @@ class ModelVersionView(BaseModel):
 class CostModelView(BaseModel):
     """The versions of the cost model that is trained on the farm's records."""
 
-    in_use: int = Field(description="version that jobs begin with; 0: the one that ships")
-    versions: list[ModelVersionView] = Field(description="those kept, the oldest first")
-    trained: float | None = Field(description="Unix seconds of the last training; null before it")
-    last: TrainingView | None = Field(description="what came of that")
+    in_use: int = Field(
+        description="The number of the version that new jobs use; 0 for the built-in model."
+    )
+    versions: list[ModelVersionView] = Field(description="The stored versions, the oldest first.")
+    trained: float | None = Field(
+        description="The time of the last training in Unix seconds; null before the first training."
+    )
+    last: TrainingView | None = Field(
+        description="The outcome of the last training; null before the first training."
+    )
 
     @classmethod
     def of(cls, state: CostModelState) -> CostModelView:
@@ -146,7 +170,8 @@ def roll_back_cost_model(
         Query(
             ge=0,
             le=MOST,
-            description="a version; 0: the one that ships. Without it: the one before",
+            description="The number of a version; 0 for the built-in model. By default, the "
+            "version before the one in use.",
         ),
     ] = None,
 ) -> CostModelView:

@@ -17,32 +17,40 @@ from farrier_server.problems import documented
 router = APIRouter(prefix="/v1/jobs", tags=["trials"])
 _OF_A_TASK = 200  # points at most
 
-_SECONDS = Field(description="since the job began")
+_SECONDS = Field(description="The seconds since the start of the job.")
 
 
 class ModelPoint(BaseModel):
     """A point of the model's curve: the trial at which the model's best time fell to this value."""
 
-    trial: int = Field(description="counted over the whole job; events have it as `trial`")
+    trial: int = Field(
+        description="The number of the trial, counted over the whole job, as in the field `trial` "
+        "of events."
+    )
     seconds: float = _SECONDS
-    ms: float = Field(description="estimated latency of the best code by then")
+    ms: float = Field(description="The estimated latency of the best code so far, in ms.")
 
 
 class TaskPoint(BaseModel):
     """A point of a kernel's curve: the trial at which the kernel's best time fell to this value."""
 
-    trial: int = Field(description="of this task, from 1 on")
+    trial: int = Field(description="The number of the trial among the trials of this task, from 1.")
     seconds: float = _SECONDS
-    us: float = Field(description="of one call, of the kernel alone")
+    us: float = Field(
+        description="The time of one call of the kernel in microseconds, measured on the kernel "
+        "alone."
+    )
 
 
 class TaskCurveView(BaseModel):
     """The best time of a kernel over its trials."""
 
-    task: str = Field(description="its key")
-    name: str = Field(description="for people")
-    calls: int = Field(description="how often a run of the model calls it")
-    share: float = Field(description="of the time of all kernels, as far as is known")
+    task: str = Field(description="The key of the task.")
+    name: str = Field(description="The name of the task for people.")
+    calls: int = Field(description="The number of calls of the kernel in a run of the model.")
+    share: float = Field(
+        description="The kernel's fraction of the time of all kernels, as far as times are known."
+    )
     points: list[TaskPoint]
 
 
@@ -52,12 +60,14 @@ class CurveView(BaseModel):
     `trials`."""
 
     event: str = Field(
-        description="id of an event of the job: all that was said until then is in the curves, so "
-        "what follows is at /events?after=; empty where the events are forgotten"
+        description="The id of an event of the job. The curves include all events up to this "
+        "one; later events are at `/events?after=`. Empty if the events have "
+        "expired."
     )
-    trials: int = Field(description="candidates measured so far")
+    trials: int = Field(description="The number of candidates measured so far.")
     points: list[ModelPoint] = Field(
-        description="falling, but where a kernel's first measurement replaces a prediction"
+        description="The points of the model's curve. Times fall, except that the first "
+        "measurement of a kernel may replace a prediction by a larger time."
     )
     tasks: list[TaskCurveView]
 
@@ -88,7 +98,13 @@ def get_curve(
     job_id: JobId,
     farm: FarmDep,
     points: Annotated[
-        int, Query(ge=3, le=2000, description="of the model's curve at most; kernels have fewer")
+        int,
+        Query(
+            ge=3,
+            le=2000,
+            description="The maximum number of points of the model's curve; curves of kernels have "
+            "fewer.",
+        ),
     ] = 500,
 ) -> CurveView:
     """Return the best time so far over trials and over seconds. A curve has at most `points`

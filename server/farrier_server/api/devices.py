@@ -18,48 +18,66 @@ from farrier_server.problems import documented
 from farrier_server.viewer import Viewer
 
 router = APIRouter(prefix="/v1/devices", tags=["devices"])
-DeviceId = Annotated[str, Path(description="of the device", max_length=100)]
+DeviceId = Annotated[str, Path(description="The id of the device.", max_length=100)]
 
 
 class LoadView(BaseModel):
     """The batches and the busy time of a device in one minute."""
 
-    time: float = Field(description="Unix seconds at which it began")
-    batches: int = Field(description="measured to the end")
-    busy_s: float = Field(description="in which it had a batch in hand")
+    time: float = Field(description="The start of the minute in Unix seconds.")
+    batches: int = Field(description="The number of batches whose measurement was completed.")
+    busy_s: float = Field(description="The seconds of the minute in which the device had a batch.")
 
 
 class DeviceView(BaseModel):
     """The present state of a device."""
 
     id: str
-    device_class: str = Field(description="id of its class")
+    device_class: str = Field(description="The id of the device's class.")
     state: DeviceState
-    description: dict[str, Any] = Field(description="what its agent says: arch, cpu, features, …")
+    description: dict[str, Any] = Field(
+        description="The report of the device's agent: arch, cpu, features, …."
+    )
     engines: dict[str, str] = Field(
-        description="other engines that models can be raced with on it: version by name"
+        description="The other inference engines with which models can be compared on the "
+        "device: version by name."
     )
-    seen: float = Field(description="Unix seconds of the last heartbeat")
-    lease: str | None = Field(description="the measurement batch in hand")
-    measured: int = Field(description="batches")
-    faults: int = Field(description="batches lost to the device: drift, crashes of its agent")
-    unfit: str = Field(description="why its agent gets no work, and the way out; else empty")
-    trusted: bool = Field(description="an operator vouches for what it measures")
+    seen: float = Field(description="The time of the last heartbeat in Unix seconds.")
+    lease: str | None = Field(
+        description="The id of the batch that the device measures now; null if it has none."
+    )
+    measured: int = Field(description="The number of batches that the device has measured.")
+    faults: int = Field(
+        description="The number of batches that failed because of the device, for example because "
+        "of drift or a crash of its agent."
+    )
+    unfit: str = Field(
+        description="The reason why the agent gets no batches, and a way to solve the problem; "
+        "empty if there is no problem."
+    )
+    trusted: bool = Field(description="True if an operator trusts the measurements of the device.")
     enrolled: float | None = Field(
-        description="Unix seconds since which it has a secret of its own; null where it has none"
+        description="The time since which the device has a secret of its own, in Unix seconds; "
+        "null if it has only the shared token."
     )
-    standing: str = Field(description="paused, drained or revoked by an operator; else empty")
-    tags: list[str] = Field(description="that operators gave it")
+    standing: str = Field(
+        description="The standing that an operator has set: `paused`, `drained` or `revoked`; "
+        "empty in normal operation."
+    )
+    tags: list[str] = Field(description="The tags that operators have set.")
     health: dict[str, Any] = Field(
-        description="celsius, limit_celsius, clock_mhz, max_clock_mhz, throttled (why, now), "
-        "throttles (how often) and waits (for what it takes no batch), as far as its system tells"
+        description="The state of the hardware, as far as the system reports it: `celsius`, "
+        "`limit_celsius`, `clock_mhz`, `max_clock_mhz`, `throttled` (the reason "
+        "for throttling now), `throttles` (the number of times) and `waits` (the "
+        "reason why the device takes no batch now)."
     )
     busy: float = Field(
-        description="share of the last ten minutes in which it had a batch in hand, from 0 to 1"
+        description="The fraction of the last ten minutes, from 0 to 1, in which the device "
+        "had a batch."
     )
     throughput: list[LoadView] = Field(
-        description="by minute, of the last half hour, in the order of time; minutes in which it "
-        "did nothing are left out"
+        description="The work of the last half hour by minute, in order of time. Minutes "
+        "without work are left out."
     )
 
     @classmethod
@@ -92,25 +110,31 @@ class DeviceList(BaseModel):
     """A page of all devices that were ever registered, ordered by id."""
 
     devices: list[DeviceView]
-    next: str = Field(description="`after` of the next page; empty on the last one")
+    next: str = Field(description="The value of `after` for the next page; empty on the last page.")
 
 
 class DeviceEventView(BaseModel):
     """An event in the history of a device."""
 
-    id: str = Field(description="grows with time, and serves as `after`")
-    at: float = Field(description="Unix seconds")
+    id: str = Field(description="The id of the event. Ids grow with time; `after` takes one.")
+    at: float = Field(description="The time of the event in Unix seconds.")
     what: str = Field(
-        description="connected, lost, back, draining, leased, measured, faulted, acquitted, "
-        "quarantined, unfit, released, trusted, untrusted, enrolled, paused, drained, resumed or "
-        "revoked"
+        description="The kind of the event: connected, lost, back, draining, leased, measured, "
+        "faulted, acquitted, quarantined, unfit, released, trusted, untrusted, "
+        "enrolled, paused, drained, resumed or revoked."
     )
-    device_class: str | None = Field(description="with which it connected")
-    batch: str | None = Field(description="that it leased, measured or faulted on")
-    job: str | None = Field(description="that the batch is of")
-    seconds: float | None = Field(description="from the lease of a batch to its result")
-    reason: str | None = Field(description="of a fault, and of a quarantine")
-    in_a_row: int | None = Field(description="faults by then")
+    device_class: str | None = Field(
+        description="The id of the class with which the device connected."
+    )
+    batch: str | None = Field(
+        description="The id of the batch that the device leased or measured, or on which it failed."
+    )
+    job: str | None = Field(description="The id of the job to which the batch belongs.")
+    seconds: float | None = Field(
+        description="The seconds from the lease of the batch to its result."
+    )
+    reason: str | None = Field(description="The reason for a fault or a quarantine.")
+    in_a_row: int | None = Field(description="The number of consecutive faults up to this event.")
 
     @classmethod
     def of(cls, happening: history.DeviceEvent) -> DeviceEventView:
@@ -131,15 +155,19 @@ class HistoryPage(BaseModel):
     """A page of the history of a device."""
 
     history: list[DeviceEventView]
-    next: str = Field(description="`after` of the next page; empty on the last one")
+    next: str = Field(description="The value of `after` for the next page; empty on the last page.")
 
 
 @router.get("", responses=documented(400, 503))
 def list_devices(
     farm: FarmDep,
     limit: Annotated[int, Query(ge=1, le=1000)] = 1000,
-    after: Annotated[str, Query(max_length=100, description="`next` of the page before")] = "",
-    tag: Annotated[str, Query(max_length=50, description="those that have it")] = "",
+    after: Annotated[
+        str, Query(max_length=100, description="The `next` of the previous page.")
+    ] = "",
+    tag: Annotated[
+        str, Query(max_length=50, description="Return only devices with this tag.")
+    ] = "",
 ) -> DeviceList:
     """Return devices, connected or not. If `tag` selects devices, a page before the last may have
     fewer than `limit` devices, or none."""

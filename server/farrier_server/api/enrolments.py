@@ -23,16 +23,18 @@ class InvitationRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    name: str = Field(max_length=100, description="that will belong to the device")
+    name: str = Field(max_length=100, description="The name that the device will have.")
     expires_s: float = Field(
         default=EXPIRY_S,
         gt=0,
         le=LONGEST_EXPIRY_S,
         allow_inf_nan=False,
-        description="seconds from now; 30 days at most",
+        description="The seconds from now until the token expires; at most 30 days.",
     )
     again: bool = Field(
-        default=False, description="also where it is enrolled: its secret counts until then"
+        default=False,
+        description="True if the name may belong to an enrolled device. The secret of that "
+        "device stays valid until the new device enrols.",
     )
 
 
@@ -40,8 +42,10 @@ class InvitationView(BaseModel):
     """The token with which a device enrols. The token is shown only in this answer."""
 
     name: str
-    token: str = Field(description="for `farrier-device --enrol`; it counts once")
-    expires: float = Field(description="Unix seconds")
+    token: str = Field(
+        description="The token for `farrier-device --enrol`. It is valid for one enrolment."
+    )
+    expires: float = Field(description="The time at which the token expires, in Unix seconds.")
 
 
 class TagsRequest(BaseModel):
@@ -57,7 +61,8 @@ class StandingView(BaseModel):
 
     id: str
     enrolled: float | None = Field(
-        description="Unix seconds; null where it has the shared token alone"
+        description="The time of the enrolment in Unix seconds; null for a device that has "
+        "only the shared token."
     )
     standing: Literal["", "paused", "drained", "revoked"]
     tags: list[str]

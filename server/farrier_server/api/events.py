@@ -28,10 +28,20 @@ RETRY_MS = 1000
 
 router = APIRouter(prefix="/v1", tags=["events"])
 LastEventId = Annotated[
-    str, Header(max_length=100, description="id of the last event seen; goes on after it")
+    str,
+    Header(
+        max_length=100,
+        description="The id of the last event that the client received. The stream continues after "
+        "it.",
+    ),
 ]
 AfterEvent = Annotated[
-    str, Query(max_length=100, description="the same, for who cannot set headers; the header wins")
+    str,
+    Query(
+        max_length=100,
+        description="The same as the header Last-Event-ID, for clients that cannot set headers. "
+        "The header takes precedence.",
+    ),
 ]
 
 

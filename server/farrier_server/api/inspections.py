@@ -47,8 +47,14 @@ class TensorView(_Part):
     """An input or output of the model."""
 
     name: _Text
-    dtype: _Text = Field(description="f32, i64, …; string; or ONNX's word for what is no tensor")
-    dims: _Dims | None = Field(description="a name or ? where open; null where not even the rank")
+    dtype: _Text = Field(
+        description="The element type, such as f32 or i64; `string`; or ONNX's name for a type "
+        "that is not a tensor."
+    )
+    dims: _Dims | None = Field(
+        description="The shape: numbers, and a name or `?` for each open dimension. Null if the "
+        "rank is unknown."
+    )
 
 
 class ParametersView(_Part):
@@ -62,10 +68,12 @@ class OperatorView(_Part):
     """An operator that the model uses."""
 
     op: _Text
-    domain: _Text = Field(description="empty: ONNX's own")
-    count: _Count = Field(description="nodes, those of branches and loops included")
+    domain: _Text = Field(description="The domain of the operator; empty for ONNX's own.")
+    count: _Count = Field(description="The number of nodes, including those in branches and loops.")
     supported: bool
-    reason: _Text = Field(description="why it is not")
+    reason: _Text = Field(
+        description="The reason why the operator is not supported; empty if it is."
+    )
 
 
 class OpenDimView(_Part):
@@ -89,10 +97,12 @@ class NodeView(_Part):
     """A node of the graph in the file, or an input or output of the model."""
 
     id: _NodeId
-    kind: _Label = Field(description="input, node or output")
+    kind: _Label = Field(description="The kind of the node: input, node or output.")
     op: _Label
     name: _Label
-    outputs: Annotated[list[_Label], Field(max_length=8)] = Field(description="tensors, the first")
+    outputs: Annotated[list[_Label], Field(max_length=8)] = Field(
+        description="The names of the first tensors that the node writes."
+    )
 
 
 class GraphView(_Part):
@@ -100,9 +110,9 @@ class GraphView(_Part):
 
     nodes: Annotated[list[NodeView], Field(max_length=20_000)]
     edges: Annotated[list[tuple[_NodeId, _NodeId, _Label]], Field(max_length=80_000)] = Field(
-        description="from, to, tensor"
+        description="The edges, each as [from, to, name of the tensor]."
     )
-    left_out: _Count = Field(description="nodes beyond what is shown")
+    left_out: _Count = Field(description="The number of nodes that are not shown.")
 
 
 class StateView(_Part):
@@ -118,34 +128,46 @@ class InspectionDocument(_Part):
 
     name: _Text
     producer: _Text
-    opset: _Count = Field(description="0 where it cannot be read, or the format has none")
+    opset: _Count = Field(
+        description="The version of ONNX's operators; 0 if it cannot be read, or if the format has "
+        "none."
+    )
     inputs: Annotated[list[TensorView], Field(max_length=1000)]
     outputs: Annotated[list[TensorView], Field(max_length=1000)]
     parameters: ParametersView
     operators: Annotated[list[OperatorView], Field(max_length=1000)]
     open_dims: Annotated[list[OpenDimView], Field(max_length=1000)]
     preconditions: Annotated[list[_Text], Field(max_length=1000)] = Field(
-        description="what is taken for granted of the open dims"
+        description="The assumptions about the open dimensions."
     )
     states: Annotated[list[StateView], Field(max_length=1000)] = Field(
         default_factory=list,
-        description="what the option `states` may declare: inputs, and the outputs that may take "
-        "their place",
+        description="Pairs that the option `states` may declare: an input, and the output that "
+        "may replace it in the next call.",
     )
     problems: Annotated[list[ProblemView], Field(max_length=1001)] = Field(
-        description="empty for a model that compiles"
+        description="The reasons why the model cannot be compiled; empty for a model that compiles."
     )
     graph: GraphView
-    format: _Text = Field(default="ONNX", description="of the file: ONNX or TFLite")
+    format: _Text = Field(
+        default="ONNX", description="The format of the file, such as ONNX or TFLite."
+    )
 
 
 class InspectionView(BaseModel):
     """The progress of an inspection, and its document."""
 
     state: State
-    job: str = Field(description="that does it: GET /v1/jobs/{id}, its events, cancel")
-    error: Problem | None = Field(description="why it failed; POST begins it anew")
-    inspection: InspectionDocument | None = Field(description="once it has succeeded")
+    job: str = Field(
+        description="The id of the job that inspects the model, for GET /v1/jobs/{id}, its events "
+        "and its cancellation."
+    )
+    error: Problem | None = Field(
+        description="The reason why the inspection failed. A POST starts it again."
+    )
+    inspection: InspectionDocument | None = Field(
+        description="The document, once the inspection has succeeded."
+    )
 
     @classmethod
     def of(cls, job: Job, document: InspectionDocument | None) -> InspectionView:

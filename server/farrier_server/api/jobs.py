@@ -51,61 +51,77 @@ class Options(BaseModel):
         default="host",
         max_length=_LONGEST_TARGET,
         pattern=_LINE,
-        description="the machine: a name that `farrier targets` lists, one's description, as JSON "
-        "on one line, class:ID or device:NAME of GET /v1/classes and /v1/devices; host is the only "
-        "class that is connected",
+        description="The machine to compile for: a name that `farrier targets` lists, a "
+        "description as JSON on one line, or `class:ID` or `device:NAME` of GET "
+        "/v1/classes and /v1/devices. `host` is the only connected class.",
     )
     shapes: dict[Annotated[str, Field(max_length=1000)], Dims] = Field(
         default_factory=dict,
         max_length=1000,
-        description="dimensions of inputs whose shape the model leaves open: numbers, or what "
-        "is known when the model runs: a name, a name with a range (batch:1..8), or ?",
+        description="The dimensions of inputs whose shape the model leaves open: numbers, or "
+        "dimensions that are known only when the model runs, as a name, a name "
+        "with a range (batch:1..8), or `?`.",
     )
     hot: list[Sizes] = Field(
         default_factory=lambda: [dict(sizes) for sizes in TYPICAL_ALONE],
         max_length=100,
-        description="sizes of open dimensions, by name, that get code of their own; what is left "
-        "out has its typical size",
+        description="Sizes of open dimensions, by name, for which specialized code is "
+        "generated. A dimension that is left out has its typical size.",
     )
     typical: Sizes = Field(
-        default_factory=dict, description="what open dimensions usually are, by name"
+        default_factory=dict, description="The usual sizes of open dimensions, by name."
     )
     trials: Annotated[int, Field(ge=0, le=10_000_000, strict=True)] | None = Field(
-        default=None, description="candidates to measure; null for no bound of this kind"
+        default=None,
+        description="The maximum number of candidates to measure; null for no such limit.",
     )
     budget_s: Annotated[float, Field(ge=0, le=30 * 86400)] | None = Field(
-        default=None, description="seconds to tune; null for no bound of this kind"
+        default=None,
+        description="The maximum number of seconds for tuning; null for no such limit.",
     )
     threads: int = Field(
-        default=0, ge=0, le=MAX_THREADS, strict=True, description="0: one per core of the target"
+        default=0,
+        ge=0,
+        le=MAX_THREADS,
+        strict=True,
+        description="The number of threads of the compiled model; 0 for one per core of the "
+        "target.",
     )
-    seed: int = Field(default=0, ge=0, lt=1 << 32, strict=True, description="of the search")
+    seed: int = Field(
+        default=0, ge=0, lt=1 << 32, strict=True, description="The seed of the search."
+    )
     max_layer_error: float = Field(
         default=MAX_LAYER_ERROR,
         ge=0,
         le=1,
-        description="of the algorithm that computes a layer: max |error| over max |result|",
+        description="The maximum rounding error of the algorithm for a layer, as max |error| "
+        "over max |result|.",
     )
     verify: bool = Field(
-        default=True, strict=True, description="compare outputs with the reference's"
+        default=True,
+        strict=True,
+        description="True to compare the outputs with those of the reference.",
     )
     precision: Literal["f32", "bf16", "f16"] = Field(
         default="f32",
-        description="what contractions multiply in; sums are f32, in f16 those beyond 32 products",
+        description="The type in which contractions multiply. Sums are in f32; in f16, sums of "
+        "up to 32 products are in f16.",
     )
     cores: int = Field(
         default=0,
         ge=0,
         le=MAX_CORES,
         strict=True,
-        description="of the worker's machine, to compile with; 0: as many as the worker allows",
+        description="The number of cores of the worker's machine that compile; 0 for the "
+        "number that the worker allows.",
     )
 
     states: dict[Annotated[str, Field(max_length=1000)], Open] = Field(
         default_factory=dict,
         max_length=1000,
-        description="inputs that a session keeps between calls, and the outputs that take their "
-        "place: {past: 'present:capacity=1024'}; a * in both names stands for one text",
+        description="Inputs that a session keeps between calls, with the outputs that replace "
+        "them: {past: 'present:capacity=1024'}. A `*` in both names stands for the "
+        "same text.",
     )
 
     def compile_options(self) -> CompileOptions:
@@ -131,37 +147,46 @@ class JobRequest(BaseModel):
     )
 
     model: str = Field(
-        pattern=_SHA256, description="an uploaded file's sha256, or an id of POST /v1/models"
+        pattern=_SHA256,
+        description="The SHA-256 of an uploaded file, or an id from POST /v1/models.",
     )
     name: str = Field(
-        default="", max_length=200, pattern=_LINE, description="for people; need not differ"
+        default="",
+        max_length=200,
+        pattern=_LINE,
+        description="The name of the job for people; several jobs may have the same name.",
     )
     options: Options = Options()
     against: list[Literal["onnxruntime", "openvino"]] = Field(
         default_factory=list,
         max_length=10,
-        description="other engines that the verified model is raced with, on a device of its class "
-        "that has them; where none has, a warning says so and the job goes on",
+        description="Other inference engines with which the verified model is compared, on a "
+        "device of its class that has them installed. If no device has an engine, "
+        "the job continues with a warning.",
     )
     wait_for_device: bool = Field(
         default=False,
-        description="a job that tunes or verifies is queued though no device of the target's kind "
-        "is connected, and waits in the queue until one is, also where it loses its device later",
+        description="True to queue a job that tunes or verifies although no device of the "
+        "target's kind is connected. The job then waits in the queue for a device, "
+        "also if it loses its device later.",
     )
     now: bool = Field(
         default=False,
-        description="its artifact is there as soon as the untuned model is verified, while the job "
-        "tunes on; each better one becomes the next version of it. Takes trials or a budget",
+        description="True if the artifact is to be available as soon as the untuned model is "
+        "verified. The job continues to tune, and each better artifact becomes the "
+        "next version. Requires trials or a budget.",
     )
     private: bool = Field(
         default=False,
-        description="what it measures and makes is its user's alone: other users see how the job "
-        "stands, their jobs do not find its records, and nothing is trained on them",
+        description="True if the job's measurements and results are to belong to its user "
+        "alone. Other users see only the job's state, their jobs do not find its "
+        "records, and no cost model is trained on them.",
     )
     priority: Priority = Field(
         default=Priority.NORMAL,
-        description="among the jobs of its user, whose turn it does not hasten; high is for "
-        "operators, or for all where FARRIER_HIGH_PRIORITY allows it",
+        description="The priority among the jobs of the same user; it does not affect the "
+        "order of users. `high` is reserved for operators, unless "
+        "FARRIER_HIGH_PRIORITY allows it to all users.",
     )
 
 
@@ -183,9 +208,11 @@ class JobView(
     """The present state of a job. Times are Unix seconds; a value that is not available yet is
     null."""
 
-    may_read: bool = Field(description="the caller may have what came of it")
-    may_cancel: bool = Field(description="the caller may cancel it")
-    may_change: bool = Field(description="the caller may delete it, and choose its version")
+    may_read: bool = Field(description="True if the caller may read the job's results.")
+    may_cancel: bool = Field(description="True if the caller may cancel the job.")
+    may_change: bool = Field(
+        description="True if the caller may delete the job, and select the version of its artifact."
+    )
 
     @classmethod
     def seen_by(cls, viewer: Viewer, job: jobs.Job, whole: jobs.Job | None = None) -> JobView:
@@ -221,10 +248,11 @@ class JobPage(BaseModel):
     """A page of jobs, the newest first."""
 
     jobs: list[JobView]
-    next: str = Field(description="`after` of the next page; empty on the last one")
+    next: str = Field(description="The value of `after` for the next page; empty on the last page.")
     complete: bool = Field(
-        description="all jobs were looked at that could belong on this page; where not, there are "
-        "older ones, which the next page looks at if they are sorted by `created`, and no page else"
+        description="True if all jobs that could belong on this page were examined. If false, "
+        "there are older jobs; the next page examines them if the order is "
+        "`created`, otherwise no page does."
     )
 
 
@@ -240,8 +268,9 @@ def submit_job(
         Header(
             max_length=200,
             pattern=_LINE,
-            description="the same request of the same user again returns the same job, another "
-            "one 409",
+            description="A key that identifies the request. A repeated request of the same "
+            "user with the same key returns the same job; another request with "
+            "that key is answered with 409.",
         ),
     ] = "",
 ) -> JobView:
@@ -283,24 +312,46 @@ def list_jobs(
     farm: FarmDep,
     access: AccessDep,
     viewer: ViewerDep,
-    state: Annotated[State | None, Query(description="only jobs in this state")] = None,
-    owner: Annotated[str, Query(pattern=rf"^({NAME})?$", description="only this user's jobs")] = "",
+    state: Annotated[State | None, Query(description="Return only jobs in this state.")] = None,
+    owner: Annotated[
+        str, Query(pattern=rf"^({NAME})?$", description="Return only jobs of this user.")
+    ] = "",
     kind: Annotated[
-        JobKind, Query(description="inspect and list: what is prepared to be shown")
+        JobKind,
+        Query(
+            description="The kind of jobs to return: compilations, or the jobs that prepare "
+            "inspections or listings for viewing."
+        ),
     ] = (JobKind.COMPILE),
     q: Annotated[
-        str, Query(max_length=200, description="a part of the name, of the id or of the target")
+        str,
+        Query(
+            max_length=200,
+            description="Return only jobs whose name, id or target contains this text.",
+        ),
     ] = "",
     target: Annotated[
         str,
-        Query(max_length=200, description="a part of the target, of the device class or device"),
+        Query(
+            max_length=200,
+            description="Return only jobs whose target, device class or device contains this text.",
+        ),
     ] = "",
     sort: Annotated[
-        JobOrder, Query(description="`best`: by `best_ms`; jobs without it come last")
+        JobOrder,
+        Query(
+            description="The order of the jobs. `best` sorts by `best_ms`; jobs without it come "
+            "last."
+        ),
     ] = JobOrder.CREATED,
-    descending: Annotated[bool, Query(description="the newest, slowest or last name first")] = True,
+    descending: Annotated[
+        bool,
+        Query(description="True to return the newest, slowest or alphabetically last job first."),
+    ] = True,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
-    after: Annotated[str, Query(max_length=3000, description="`next` of the page before")] = "",
+    after: Annotated[
+        str, Query(max_length=3000, description="The `next` of the previous page.")
+    ] = "",
 ) -> Response:
     """Return a page of the jobs that the caller may see, of all users or of `owner`, the newest
     first. With `q`, with `target`, or in any order but `created`, only the newest 2,000 jobs of the
@@ -333,7 +384,7 @@ class RollbackRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    to: int = Field(ge=1, le=MOST, strict=True, description="number of the version")
+    to: int = Field(ge=1, le=MOST, strict=True, description="The number of the version.")
 
 
 @router.post("/{job_id}/rollback", responses=documented(400, 404, 503))

@@ -49,8 +49,10 @@ class RooflineView(_Part):
     byte, and its rate."""
 
     peak_gflops: _Number
-    bandwidth_gbs: _Number = Field(description="of memory")
-    intensity: _Number = Field(description="operations a byte that is moved at least")
+    bandwidth_gbs: _Number = Field(description="The bandwidth of the memory in GB/s.")
+    intensity: _Number = Field(
+        description="The number of operations per byte that has to be moved at least."
+    )
     achieved_gflops: _Number
 
 
@@ -58,21 +60,31 @@ class KernelView(_Part):
     """A kernel of the model. Times are the microseconds of one call of the kernel."""
 
     id: _Count
-    task: _Text = Field(description="its key: that of GET /v1/jobs/{id}/tasks")
+    task: _Text = Field(description="The key of the task, as in GET /v1/jobs/{id}/tasks.")
     name: _Text
-    symbol: _Text = Field(description="its function in the library")
+    symbol: _Text = Field(description="The name of the kernel's function in the library.")
     rule: _Text
-    source: _Text = Field(description="tuned, transferred or default")
+    source: _Text = Field(description="The origin of the schedule: tuned, transferred or default.")
     decisions: Annotated[dict[_Text, int], Field(max_length=100)]
-    origin: _Text = Field(description="the model's nodes that its first call computes")
-    calls: _Count = Field(description="of a run at the sizes that are shown; 0: none")
-    share: _Number = Field(description="of the time of all kernels")
-    slow: _Text = Field("", description="the reason why it runs without a fast schedule")
-    us: _Number = Field(description="measured, else predicted")
+    origin: _Text = Field(
+        description="The nodes of the model that the first call of the kernel computes."
+    )
+    calls: _Count = Field(
+        description="The number of calls in a run with the sizes that are shown; 0 if such a run "
+        "does not call it."
+    )
+    share: _Number = Field(description="The kernel's fraction of the time of all kernels.")
+    slow: _Text = Field(
+        "",
+        description="The reason why the kernel runs without a fast schedule; empty if it has one.",
+    )
+    us: _Number = Field(
+        description="The measured time or, if the kernel was not measured, the predicted time."
+    )
     predicted_us: _Number
     measured_us: _Number | None
-    flops: _Count = Field(description="arithmetic of one call")
-    bytes: _Count = Field(description="what one call moves at least")
+    flops: _Count = Field(description="The number of arithmetic operations of one call.")
+    bytes: _Count = Field(description="The number of bytes that one call has to move at least.")
     roofline: RooflineView
 
 
@@ -80,11 +92,15 @@ class CallView(_Part):
     """A call of a kernel, or an input or output of the model."""
 
     id: _NodeId
-    kernel: _Count | None = Field(description="null: an input or output")
+    kernel: _Count | None = Field(
+        description="The id of the kernel; null for an input or output of the model."
+    )
     op: _Text
     name: _Text
     dtype: _Text
-    shape: Annotated[list[int | _Text], Field(max_length=100)] = Field(description="of the result")
+    shape: Annotated[list[int | _Text], Field(max_length=100)] = Field(
+        description="The shape of the first result."
+    )
 
 
 class CallGraphView(_Part):
@@ -92,17 +108,22 @@ class CallGraphView(_Part):
     call that reads the value."""
 
     nodes: Annotated[list[CallView], Field(max_length=2 * _MOST)]
-    edges: Annotated[list[_Edge], Field(max_length=40_000)] = Field(description="[from, to]")
-    left_out: _Count = Field(description="calls beyond what is shown")
+    edges: Annotated[list[_Edge], Field(max_length=40_000)] = Field(
+        description="The edges, each as [from, to]."
+    )
+    left_out: _Count = Field(description="The number of calls that are not shown.")
 
 
 class ListingDocument(_Part):
     """The kernels of a compiled model, and the calls between them."""
 
-    is_same: bool = Field(description="made anew, the kernels were the artifact's byte by byte")
+    is_same: bool = Field(
+        description="True if the kernels, compiled again for this listing, equal those of the "
+        "artifact byte by byte."
+    )
     target: _Text
     sizes: Annotated[dict[_Text, _Count], Field(max_length=1000)] = Field(
-        description="what is shown is for these sizes of the open dims"
+        description="The sizes of the open dimensions for which the model is shown."
     )
     kernels: Annotated[list[KernelView], Field(max_length=_MOST)]
     graph: CallGraphView
@@ -111,10 +132,20 @@ class ListingDocument(_Part):
 class ListingView(BaseModel):
     """The progress of a listing, and its document."""
 
-    state: State | None = Field(description="null where nobody has asked for it: POST does")
-    job: str | None = Field(description="that does it: GET /v1/jobs/{id}, its events, cancel")
-    error: Problem | None = Field(description="why it failed; POST begins it anew")
-    listing: ListingDocument | None = Field(description="once it has succeeded")
+    state: State | None = Field(
+        description="The state of the listing; null if nobody has requested one. A POST requests "
+        "it."
+    )
+    job: str | None = Field(
+        description="The id of the job that prepares the listing, for GET /v1/jobs/{id}, its "
+        "events and its cancellation."
+    )
+    error: Problem | None = Field(
+        description="The reason why the listing failed. A POST starts it again."
+    )
+    listing: ListingDocument | None = Field(
+        description="The document, once the listing has succeeded."
+    )
 
     @classmethod
     def of(cls, job: Job | None, document: ListingDocument | None) -> ListingView:
@@ -134,8 +165,8 @@ class KernelTexts(_Part):
     assembly: _Code = ""
     timeline: _Code = Field(
         default="",
-        description="JSON, of an accelerator: `events` of Chrome's trace format, each in one of "
-        "the `lanes`, at the clock of `mhz`",
+        description="The timeline of an accelerator as JSON: `events` in the format of "
+        "Chrome's traces, each in one of the `lanes`, at a clock of `mhz`.",
     )
 
 
@@ -163,7 +194,9 @@ def get_listing(job: JobDep, farm: FarmDep) -> ListingView:
 @router.get("/{job_id}/listing/kernels/{kernel}", responses=documented(403, 404, 503))
 def get_kernel(
     job: JobDep,
-    kernel: Annotated[int, Path(ge=0, le=_MOST, description="its `id` in the listing")],
+    kernel: Annotated[
+        int, Path(ge=0, le=_MOST, description="The `id` of the kernel in the listing.")
+    ],
     farm: FarmDep,
 ) -> KernelTexts:
     """Return the schedule, loops, LLVM text and assembly of a kernel. A text longer than 2 Mi

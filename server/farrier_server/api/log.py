@@ -22,16 +22,27 @@ router = APIRouter(prefix="/v1/jobs", tags=["events"])
 class LogLine(BaseModel):
     """An event of a job as a sentence, with the fields of the event."""
 
-    id: str = Field(description="of the event, as in the stream of events; serves as `after`")
-    time: float = Field(description="Unix seconds")
-    kind: str = Field(description="as in the stream of events; trials-measured is none of them")
-    text: str = Field(description="a sentence, in which names from the model may be any text")
-    state: str | None = Field(description="to which the job went")
-    attempt: int | None = Field(description="of a change of state: how often a worker began it")
-    reason: str | None = Field(description="why the job is back in the queue, or is not run yet")
-    error: Problem | None = Field(description="why the job failed")
-    stage: str | None = Field(description="that began or ended")
-    seconds: float | None = Field(description="that the stage took")
+    id: str = Field(
+        description="The id of the event, as in the stream of events; `after` takes one."
+    )
+    time: float = Field(description="The time of the event in Unix seconds.")
+    kind: str = Field(
+        description="The kind of the event, as in the stream of events. The log has no events of "
+        "the kind trials-measured."
+    )
+    text: str = Field(
+        description="The event as a sentence. Names from the model in it may be any text."
+    )
+    state: str | None = Field(description="The new state of the job.")
+    attempt: int | None = Field(
+        description="For a change of state, the number of attempts at the job so far."
+    )
+    reason: str | None = Field(
+        description="The reason why the job went back to the queue, or does not run yet."
+    )
+    error: Problem | None = Field(description="The reason why the job failed.")
+    stage: str | None = Field(description="The stage that began or ended.")
+    seconds: float | None = Field(description="The duration of the stage in seconds.")
 
     @classmethod
     def of(cls, event: StoredEvent) -> LogLine:
@@ -52,7 +63,7 @@ class LogPage(BaseModel):
     """A page of a job's log."""
 
     lines: list[LogLine]
-    next: str = Field(description="`after` of the next page; empty on the last one")
+    next: str = Field(description="The value of `after` for the next page; empty on the last page.")
 
 
 @router.get("/{job_id}/log", responses=documented(400, 403, 404, 503))

@@ -26,8 +26,8 @@ from farrier_server.problems import TooLargeError, documented
 _SHA256 = r"^[0-9a-f]{64}$"
 
 router = APIRouter(prefix="/v1/models", tags=["models"])
-ModelId = Annotated[str, Path(description="of the model", pattern=_SHA256)]
-Digest = Annotated[str, Field(pattern=_SHA256, description="of an upload that is complete")]
+ModelId = Annotated[str, Path(description="The id of the model.", pattern=_SHA256)]
+Digest = Annotated[str, Field(pattern=_SHA256, description="The SHA-256 of a complete upload.")]
 
 
 class DataFileBody(BaseModel):
@@ -36,7 +36,7 @@ class DataFileBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     sha256: Digest
-    size: int = Field(ge=0, le=MOST, strict=True, description="its bytes")
+    size: int = Field(ge=0, le=MOST, strict=True, description="The size of the file in bytes.")
 
 
 class ModelRequest(BaseModel):
@@ -59,8 +59,8 @@ class ModelRequest(BaseModel):
     message: Digest
     files: dict[str, DataFileBody] = Field(
         default_factory=dict,
-        description="data files by location, as the message spells it: a relative path in the "
-        "model's folder",
+        description="The data files by location. A location is a relative path in the model's "
+        "folder, exactly as the ONNX message states it.",
     )
 
     def manifest(self) -> Manifest:
@@ -71,9 +71,12 @@ class ModelRequest(BaseModel):
 class ModelView(BaseModel):
     """A model that the server stores."""
 
-    id: str = Field(description="for POST /v1/jobs; without data files, the message's sha256")
-    message: str = Field(description="sha256 of the .onnx file")
-    files: dict[str, DataFileBody] = Field(description="its data files, by location")
+    id: str = Field(
+        description="The id of the model for POST /v1/jobs. Without data files, it is the SHA-256 "
+        "of the ONNX message."
+    )
+    message: str = Field(description="The SHA-256 of the ONNX message, the .onnx file.")
+    files: dict[str, DataFileBody] = Field(description="The data files of the model by location.")
 
     @classmethod
     def of(cls, manifest: Manifest) -> ModelView:

@@ -36,19 +36,27 @@ class JobCounts(BaseModel):
 class DeviceCountsView(BaseModel):
     """The number of devices in each state."""
 
-    connected: int = Field(description="in whatever state")
-    busy: int = Field(description="of these: with a batch in hand")
-    quarantined: int = Field(description="of these: with too many faults in a row")
-    emulated: int = Field(description="of these: software, whose times say nothing")
+    connected: int = Field(description="The number of connected devices, in any state.")
+    busy: int = Field(description="The number of connected devices that have a batch.")
+    quarantined: int = Field(
+        description="The number of connected devices in quarantine, after too many consecutive "
+        "faults."
+    )
+    emulated: int = Field(
+        description="The number of connected devices that are emulators, whose times differ from "
+        "those of the hardware."
+    )
 
 
 class MinuteView(BaseModel):
     """The numbers of measured candidates, measured batches and ended jobs in one minute."""
 
-    time: float = Field(description="Unix seconds at which it began")
-    trials: int = Field(description="candidates measured; none of emulated devices")
-    batches: int = Field(description="of candidates, measured to the end")
-    finished: int = Field(description="jobs that ended, however")
+    time: float = Field(description="The start of the minute in Unix seconds.")
+    trials: int = Field(
+        description="The number of candidates measured, without those of emulated devices."
+    )
+    batches: int = Field(description="The number of batches whose measurement was completed.")
+    finished: int = Field(description="The number of jobs that ended, in any state.")
 
 
 class RecordCount(BaseModel):
@@ -62,18 +70,25 @@ class BrokerView(BaseModel):
     settings."""
 
     port: int
-    tls: bool = Field(description="it has a certificate")
+    tls: bool = Field(
+        description="True if the broker has a certificate, so that devices connect with TLS."
+    )
 
 
 class NewsView(BaseModel):
     """A recent warning or device event, in the format of `/v1/events`."""
 
-    id: str = Field(description="milliseconds of Unix time, a dash and a number; grows")
-    kind: str = Field(description="warning or device")
-    role: str | None = Field(description="that warns")
+    id: str = Field(
+        description="The id of the event: the time in Unix milliseconds, a dash and a number. Ids "
+        "grow with time."
+    )
+    kind: str = Field(description="The kind of the event: `warning` or `device`.")
+    role: str | None = Field(description="The role (a process of the farm) that warns.")
     message: str | None
     device: str | None
-    what: str | None = Field(description="happened to it, as in its history")
+    what: str | None = Field(
+        description="The kind of the device's event, as in the device's history."
+    )
     reason: str | None
 
     @classmethod
@@ -95,18 +110,19 @@ class NewsView(BaseModel):
 class OverviewView(BaseModel):
     """The state of the farm, at most half a second old."""
 
-    time: float = Field(description="Unix seconds")
+    time: float = Field(description="The time of the overview in Unix seconds.")
     jobs: JobCounts
     devices: DeviceCountsView
     throughput: list[MinuteView] = Field(
-        description="of the last 60 minutes, in the order of time; the last has just begun"
+        description="The work of the last 60 minutes by minute, in order of time. The last "
+        "minute is not over yet."
     )
-    running: list[JobView] = Field(description="the newest 50, the newest first")
-    finished: list[JobView] = Field(description="the 10 that ended last, the last first")
+    running: list[JobView] = Field(description="The 50 newest running jobs, the newest first.")
+    finished: list[JobView] = Field(description="The 10 jobs that ended last, the latest first.")
     records: RecordCount
     broker: BrokerView
     news: list[NewsView] = Field(
-        description="the newest warnings and events of devices, the newest first; 20 at most"
+        description="The newest warnings and device events, at most 20, the newest first."
     )
 
     @classmethod

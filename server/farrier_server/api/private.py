@@ -18,7 +18,11 @@ def _records(
     farm: FarmDep,
     owner: OwnerDep,
     private: Annotated[
-        bool, Query(description="the records of the user's private jobs, not those of all users")
+        bool,
+        Query(
+            description="True if the request concerns the records of the user's private jobs, "
+            "rather than the records that all users share."
+        ),
     ] = False,
 ) -> Records:
     # The access check has already parsed this parameter; it is declared here for the OpenAPI

@@ -29,23 +29,30 @@ After = Annotated[
     Query(
         max_length=40,
         pattern=ENTRY_ID,
-        description="`next` of the page before",
+        description="The `next` of the previous page.",
     ),
 ]
 DeviceClass = Annotated[
-    str | None, Query(max_length=200, description="only those of this class; empty: of none")
+    str | None,
+    Query(
+        max_length=200,
+        description="Return only the records of this device class; if empty, the records without a "
+        "class.",
+    ),
 ]
 
 
 class RuleView(BaseModel):
     """The records of the schedules that one scheduling rule produced, on one device class."""
 
-    rule: str = Field(description="that made the schedules, in whatever version")
+    rule: str = Field(
+        description="The name of the rule that produced the schedules, in any of its versions."
+    )
     records: int
-    tasks: int = Field(description="distinct kernels")
-    failed: int = Field(description="records without a time")
-    oldest: float = Field(description="Unix seconds at which the oldest was made")
-    newest: float = Field(description="Unix seconds at which the newest was made")
+    tasks: int = Field(description="The number of distinct kernels.")
+    failed: int = Field(description="The number of records of failed trials, which have no time.")
+    oldest: float = Field(description="The creation time of the oldest record in Unix seconds.")
+    newest: float = Field(description="The creation time of the newest record in Unix seconds.")
 
     @classmethod
     def of(cls, summary: RuleSummary) -> RuleView:
@@ -62,13 +69,15 @@ class RuleView(BaseModel):
 class RecordClassView(BaseModel):
     """The records of one device class."""
 
-    device_class: str = Field(description="its id; empty for records that tell none")
-    name: str = Field(description="for people")
+    device_class: str = Field(
+        description="The id of the device class; empty for records that do not name one."
+    )
+    name: str = Field(description="The name of the device class for people.")
     records: int
-    tasks: int = Field(description="distinct kernels")
-    oldest: float = Field(description="Unix seconds at which the oldest was made")
-    newest: float = Field(description="Unix seconds at which the newest was made")
-    rules: list[RuleView] = Field(description="the same by rule, by name")
+    tasks: int = Field(description="The number of distinct kernels.")
+    oldest: float = Field(description="The creation time of the oldest record in Unix seconds.")
+    newest: float = Field(description="The creation time of the newest record in Unix seconds.")
+    rules: list[RuleView] = Field(description="The same numbers for each rule, sorted by name.")
 
     @classmethod
     def of(cls, farm: Farm, summary: RecordClass) -> RecordClassView:
@@ -90,26 +99,34 @@ class RecordClassView(BaseModel):
 class RecordsView(BaseModel):
     """The tuning records of all users together, or a user's private ones, by device class."""
 
-    count: int = Field(description="records, of whatever class")
-    classes: list[RecordClassView] = Field(description="by id")
+    count: int = Field(description="The number of records of all classes.")
+    classes: list[RecordClassView] = Field(
+        description="The records of each device class, sorted by id."
+    )
     model: dict[str, Any] | None = Field(
-        description="the version of the cost model that is in use, which shared records trained: "
-        "its `version`, when it was `created`, and how many `records` taught it; null without one"
+        description="The version of the cost model in use, which was trained on shared "
+        "records: its `version`, its creation time `created`, and the number of "
+        "`records` on which it was trained. Null without a trained model."
     )
 
 
 class ScheduleView(BaseModel):
     """A schedule of a task, with its latest tuning record."""
 
-    device_class: str = Field(description="empty where the record tells none")
-    fingerprint: str = Field(description="of the target")
+    device_class: str = Field(
+        description="The id of the device class; empty if the record does not name one."
+    )
+    fingerprint: str = Field(description="The fingerprint of the target.")
     threads: int
     rule: str
-    version: int = Field(description="of the rule")
-    context: str = Field(description="alone, or in the model: such times do not compare")
+    version: int = Field(description="The version of the rule.")
+    context: str = Field(
+        description="The context of the measurement: on the kernel `alone`, or in the `model`. "
+        "Times of the two contexts are not comparable."
+    )
     decisions: dict[str, int]
-    us: float = Field(description="of an undisturbed call")
-    created: float = Field(description="Unix seconds")
+    us: float = Field(description="The time of an undisturbed call in microseconds.")
+    created: float = Field(description="The creation time of the record in Unix seconds.")
 
     @classmethod
     def of(cls, schedule: KnownSchedule) -> ScheduleView:
@@ -130,7 +147,8 @@ class FastestView(BaseModel):
     """The fastest schedules of a task."""
 
     schedules: list[ScheduleView] = Field(
-        description="by device class; of each those in a model first, the fastest first"
+        description="The schedules by device class. For each class, schedules measured in a "
+        "model come first; within a context, the fastest come first."
     )
 
 
@@ -138,14 +156,16 @@ class RecordLinesPage(BaseModel):
     """A page of tuning records, as they are stored."""
 
     records: list[dict[str, Any]]
-    next: str = Field(description="`after` of the next page; empty on the last one")
+    next: str = Field(description="The value of `after` for the next page; empty on the last page.")
 
 
 class ImportView(BaseModel):
     """The number of records that an import added or skipped."""
 
-    added: int = Field(description="records that are new")
-    duplicates: int = Field(alias="known", description="records that were there already")
+    added: int = Field(description="The number of new records.")
+    duplicates: int = Field(
+        alias="known", description="The number of records that were stored already."
+    )
 
 
 class RuleVersion(BaseModel):
@@ -167,25 +187,36 @@ class PruneRequest(BaseModel):
         json_schema_extra={"examples": [{"failed": True, "dry_run": True}]},
     )
 
-    device_class: str | None = Field(default=None, max_length=200, description="of this class")
-    before: Annotated[float, Field(ge=0, le=_LATEST)] | None = Field(
-        default=None, description="made before, in Unix seconds"
+    device_class: str | None = Field(
+        default=None, max_length=200, description="Remove records of this device class."
     )
-    failed: bool = Field(default=False, strict=True, description="without a time")
+    before: Annotated[float, Field(ge=0, le=_LATEST)] | None = Field(
+        default=None,
+        description="Remove records that were created before this time, in Unix seconds.",
+    )
+    failed: bool = Field(
+        default=False,
+        strict=True,
+        description="Remove records of failed trials, which have no time.",
+    )
     rules: Annotated[list[RuleVersion], Field(max_length=1000)] | None = Field(
-        default=None, description="of none of these, as whoever asks has them"
+        default=None,
+        description="Remove records of all rules and versions except these, such as those that "
+        "the caller's installation has.",
     )
     keep: Annotated[int, Field(ge=1, le=1_000_000, strict=True)] | None = Field(
         default=None,
-        description="but the fastest schedules, so many of each task, rule and device class, those "
-        "measured alone and those in the model",
+        description="Keep this number of the fastest schedules of each task, rule and device "
+        "class, counted separately for schedules measured alone and in the model.",
     )
-    dry_run: bool = Field(default=False, strict=True, description="count, and remove nothing")
+    dry_run: bool = Field(
+        default=False, strict=True, description="True to count the records without removing them."
+    )
     after: str = Field(
         default="",
         max_length=40,
         pattern=ENTRY_ID,
-        description="`next` of the step before",
+        description="The `next` of the previous step.",
     )
 
     def pruning(self) -> Pruning:
@@ -207,18 +238,27 @@ class DropRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
-    device: str = Field(min_length=1, max_length=100, description="its id, known still or not")
-    since: Annotated[float, Field(ge=0, le=_LATEST)] | None = Field(
-        default=None, description="only those made since then, in Unix seconds"
+    device: str = Field(
+        min_length=1,
+        max_length=100,
+        description="The id of the device, which need not be registered any longer.",
     )
-    after: str = Field(default="", max_length=200, description="`next` of the step before")
+    since: Annotated[float, Field(ge=0, le=_LATEST)] | None = Field(
+        default=None,
+        description="Remove only records that were created since this time, in Unix seconds.",
+    )
+    after: str = Field(default="", max_length=200, description="The `next` of the previous step.")
 
 
 class PruneView(BaseModel):
     """The result of one step of a removal."""
 
-    pruned: int = Field(description="records; with `dry_run`, those that would go")
-    next: str = Field(description="`after` of the next step; empty where all is done")
+    pruned: int = Field(
+        description="The number of records removed or, with `dry_run`, that would be removed."
+    )
+    next: str = Field(
+        description="The value of `after` for the next step; empty after the last step."
+    )
 
 
 @router.get("", responses=documented(503))
@@ -241,8 +281,15 @@ def _model(farm: Farm) -> dict[str, Any] | None:
 @router.get("/fastest", responses=documented(400, 503))
 def get_fastest(
     records: RecordsDep,
-    task: Annotated[str, Query(max_length=1000, description="key of the task")],
-    limit: Annotated[int, Query(ge=1, le=1000, description="of each class and context")] = 10,
+    task: Annotated[str, Query(max_length=1000, description="The key of the task.")],
+    limit: Annotated[
+        int,
+        Query(
+            ge=1,
+            le=1000,
+            description="The maximum number of schedules for each device class and context.",
+        ),
+    ] = 10,
 ) -> FastestView:
     """Return the fastest schedules of a task on each device class; an empty list for a task without
     records."""
@@ -254,9 +301,17 @@ def get_fastest(
 def export_records(
     records: RecordsDep,
     device_class: DeviceClass = None,
-    task: Annotated[str | None, Query(max_length=1000, description="only of this task")] = None,
+    task: Annotated[
+        str | None, Query(max_length=1000, description="Return only the records of this task.")
+    ] = None,
     since: Annotated[
-        float | None, Query(ge=0, le=_LATEST, description="only those made since, in Unix seconds")
+        float | None,
+        Query(
+            ge=0,
+            le=_LATEST,
+            description="Return only the records that were created since this time, in Unix "
+            "seconds.",
+        ),
     ] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 1000,
     after: After = "",
@@ -286,7 +341,12 @@ async def import_records(
     request: Request,
     records: RecordsDep,
     first: Annotated[
-        int, Query(ge=1, le=MOST, description="number of the body's first line in its file")
+        int,
+        Query(
+            ge=1,
+            le=MOST,
+            description="The number of the body's first line in its file, for error messages.",
+        ),
     ] = 1,
 ) -> ImportView:
     """Add the records of the request body, one per line. A record that is already stored is not

@@ -25,20 +25,25 @@ router = APIRouter(prefix=PATH, tags=["session"])
 class Credentials(BaseModel):
     """The token with which a user logs in."""
 
-    token: str = Field(description="the installation's, or a user's own", max_length=1000)
+    token: str = Field(
+        description="The installation's token, or the token of a user.", max_length=1000
+    )
 
 
 class SessionView(BaseModel):
     """An open session."""
 
-    owner: str = Field(description="the user's name")
+    owner: str = Field(description="The name of the user.")
     csrf: str = Field(
-        description="to be sent as `X-CSRF-Token` with each request of the session but GET and HEAD"
+        description="The value of the header `X-CSRF-Token`, which every request of the "
+        "session except GET and HEAD has to contain."
     )
-    expires: float = Field(description="Unix seconds")
-    version: str = Field(description="of the server's Farrier")
-    role: Role = Field(description="of the user: what they may do")
-    group: str = Field(description="whose members share their jobs; empty: none")
+    expires: float = Field(description="The time at which the session ends, in Unix seconds.")
+    version: str = Field(description="The version of Farrier that the server runs.")
+    role: Role = Field(description="The role of the user, which determines the user's rights.")
+    group: str = Field(
+        description="The group of the user, whose members share their jobs; empty for none."
+    )
 
     @classmethod
     def of(cls, session: Session, role: Role, group: str) -> SessionView:

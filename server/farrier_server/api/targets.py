@@ -21,9 +21,10 @@ class TargetView(BaseModel):
     l1_bytes: int
     l2_bytes: int
     l3_bytes: int
-    source: str = Field(description="where its figures are from")
+    source: str = Field(description="The source of the machine's figures.")
     generic: bool = Field(
-        description="it stands for an instruction set: its cores and caches are a guess"
+        description="True if the target is an instruction set, whose cores and caches are an "
+        "assumption."
     )
 
     @classmethod

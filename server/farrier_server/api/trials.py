@@ -28,22 +28,28 @@ After = Annotated[
     Query(
         max_length=40,
         pattern=ENTRY_ID,
-        description="`next` of the page before, or the id of a trial: what came after it",
+        description="The `next` of the previous page, or the id of a trial: the page contains "
+        "later trials.",
     ),
 ]
-TaskKey = Annotated[str, Query(max_length=1000, description="only those of the task with this key")]
-Order = Annotated[Literal["oldest", "newest"], Query(description="which come first")]
+TaskKey = Annotated[
+    str, Query(max_length=1000, description="Return only the trials of the task with this key.")
+]
+Order = Annotated[Literal["oldest", "newest"], Query(description="The order of the trials.")]
 TrialOrdering = Annotated[
     TrialOrder,
-    Query(description="which come first; fastest: those that failed come last, whatever they were"),
+    Query(description="The order of the trials. With `fastest`, failed trials come last."),
 ]
 Outcome = Annotated[
     Literal["", "ok", "wrong", "crashed", "timeout", "rejected"],
-    Query(description="only those that went so"),
+    Query(description="Return only trials with this status."),
 ]
 Where = Annotated[
     Literal["", "alone", "model", "screened"],
-    Query(description="only those measured alone, in the model, or there briefly"),
+    Query(
+        description="Return only trials that were measured in this context: on the kernel `alone`, "
+        "in the `model`, or only briefly in the model (`screened`)."
+    ),
 ]
 Limit = Annotated[int, Query(ge=1, le=1000)]
 
@@ -52,28 +58,53 @@ class TaskView(BaseModel):
     """A kernel of the model as a tuning task, and its progress. Times are the microseconds of one
     call of the kernel."""
 
-    task: str = Field(description="its key, a hash; records of all jobs have it")
-    name: str = Field(description="for people")
-    sizes: dict[str, int] = Field(description="the hot sizes that it is for; {} for those of all")
-    calls: int = Field(description="how often a run of the model calls it; 0: it was replaced")
-    share: float = Field(description="of the time of all kernels, as far as is known")
-    rule: str = Field(description="that made its space")
-    version: int = Field(description="of the rule")
-    space: int = Field(description="schedules that the rule offers, before its constraint")
-    default: dict[str, int] = Field(description="decisions of the analytic model")
-    default_us: float | None = Field(description="predicted of those")
-    decisions: dict[str, int] = Field(description="of the schedule that it has by now")
-    source: str = Field(description="where it has that from: default, transferred or tuned")
-    predicted_us: float | None = Field(description="of that schedule")
-    measured_us: float | None = Field(description="of that schedule")
-    trials: int = Field(description="of this job")
-    failed: int = Field(description="of those")
-    first_us: float | None = Field(
-        description="of this job's first trial of the kernel alone that did not fail"
+    task: str = Field(
+        description="The key of the task, a hash. Records of all jobs use the same key."
     )
-    first_in_model_us: float | None = Field(description="of the first in the model")
-    best_us: float | None = Field(description="of the fastest trial of the kernel alone")
-    best_in_model_us: float | None = Field(description="of the fastest in the model")
+    name: str = Field(description="The name of the task for people.")
+    sizes: dict[str, int] = Field(
+        description="The sizes of open dimensions for which the kernel is specialized; {} for a "
+        "kernel for all sizes."
+    )
+    calls: int = Field(
+        description="The number of calls of the kernel in a run of the model; 0 if other kernels "
+        "have replaced it."
+    )
+    share: float = Field(
+        description="The kernel's fraction of the time of all kernels, as far as times are known."
+    )
+    rule: str = Field(description="The name of the rule that produced the space of schedules.")
+    version: int = Field(description="The version of the rule.")
+    space: int = Field(
+        description="The number of schedules that the rule offers, before its constraint."
+    )
+    default: dict[str, int] = Field(
+        description="The decisions of the default schedule, which the analytic model selects."
+    )
+    default_us: float | None = Field(description="The predicted time of the default schedule.")
+    decisions: dict[str, int] = Field(description="The decisions of the current schedule.")
+    source: str = Field(
+        description="The origin of the current schedule: default, transferred or tuned."
+    )
+    predicted_us: float | None = Field(description="The predicted time of the current schedule.")
+    measured_us: float | None = Field(description="The measured time of the current schedule.")
+    trials: int = Field(description="The number of trials of the task in this job.")
+    failed: int = Field(description="The number of failed trials of the task in this job.")
+    first_us: float | None = Field(
+        description="The time of the first successful trial of the task in this job, measured "
+        "on the kernel alone."
+    )
+    first_in_model_us: float | None = Field(
+        description="The time of the first successful trial of the task in this job, measured in "
+        "the model."
+    )
+    best_us: float | None = Field(
+        description="The time of the fastest trial of the task in this job, measured on the kernel "
+        "alone."
+    )
+    best_in_model_us: float | None = Field(
+        description="The time of the fastest trial of the task in this job, measured in the model."
+    )
 
     @classmethod
     def of(cls, task: JobTask) -> TaskView:
@@ -93,25 +124,38 @@ class TaskPage(BaseModel):
     """A page of the tasks of a job, in the order of their kernels in the model."""
 
     tasks: list[TaskView]
-    next: int | None = Field(description="`first` of the next page; null on the last one")
+    next: int | None = Field(
+        description="The value of `first` for the next page; null on the last page."
+    )
 
 
 class TrialView(BaseModel):
     """A measured candidate."""
 
-    id: str = Field(description="grows with time, and serves as `after`")
-    task: str = Field(description="key of the task")
-    rule: str = Field(description="whose decisions these are; `algorithm`: how a layer is computed")
-    version: int = Field(description="of the rule")
+    id: str = Field(description="The id of the trial. Ids grow with time; `after` takes one.")
+    task: str = Field(description="The key of the task.")
+    rule: str = Field(
+        description="The name of the rule that defines the decisions; `algorithm` for the choice "
+        "of a layer's algorithm."
+    )
+    version: int = Field(description="The version of the rule.")
     decisions: dict[str, int]
-    status: str = Field(description="ok, wrong, crashed, timeout or rejected")
-    context: str = Field(description="alone, or in the model")
-    us: float | None = Field(description="of an undisturbed call; null for one that failed")
-    samples: int = Field(description="timed calls")
+    status: str = Field(
+        description="The status of the trial: ok, wrong, crashed, timeout or rejected."
+    )
+    context: str = Field(description="The context of the measurement, such as `alone` or `model`.")
+    us: float | None = Field(
+        description="The time of an undisturbed call in microseconds; null for a failed trial."
+    )
+    samples: int = Field(description="The number of timed calls.")
     threads: int
-    device_class: str | None = Field(description="of the device; null where it is not known")
-    device: str | None = Field(description="that measured; null where it is not known")
-    created: float = Field(description="Unix seconds")
+    device_class: str | None = Field(
+        description="The id of the device's class; null if it is unknown."
+    )
+    device: str | None = Field(
+        description="The name of the device that measured the trial; null if it is unknown."
+    )
+    created: float = Field(description="The time of the measurement in Unix seconds.")
 
     @classmethod
     def of(cls, trial: Trial, record: Mapping[str, Any]) -> TrialView:
@@ -137,7 +181,7 @@ class TrialPage(BaseModel):
     """A page of the trials of a job."""
 
     trials: list[TrialView]
-    next: str = Field(description="`after` of the next page; empty on the last one")
+    next: str = Field(description="The value of `after` for the next page; empty on the last page.")
 
 
 class RecordPage(BaseModel):
@@ -145,7 +189,7 @@ class RecordPage(BaseModel):
     schedule and the time of every timed call."""
 
     records: list[dict[str, Any]]
-    next: str = Field(description="`after` of the next page; empty on the last one")
+    next: str = Field(description="The value of `after` for the next page; empty on the last page.")
 
 
 class ValueView(BaseModel):
@@ -153,22 +197,28 @@ class ValueView(BaseModel):
     of one call of the kernel."""
 
     value: int
-    trials: int = Field(description="failed ones included")
-    best_us: float | None = Field(description="null where all failed")
-    median_us: float | None = Field(description="of those that did not fail")
+    trials: int = Field(description="The number of trials with this value, including failed ones.")
+    best_us: float | None = Field(
+        description="The best time of these trials; null if all of them failed."
+    )
+    median_us: float | None = Field(
+        description="The median time of the successful trials; null if all of them failed."
+    )
 
 
 class KnobView(BaseModel):
     """A knob: a decision that every schedule of a kernel makes, such as a tile size."""
 
     knob: str
-    values: list[ValueView] = Field(description="in their order")
+    values: list[ValueView] = Field(description="The values of the knob, in order.")
 
 
 class ChoicesView(BaseModel):
     """The times of a kernel's trials, grouped by the values of each knob."""
 
-    trials: int = Field(description="that were looked at: the 1,000 fastest of the kernel at most")
+    trials: int = Field(
+        description="The number of trials examined: at most the 1,000 fastest of the kernel."
+    )
     best_us: float | None
     knobs: list[KnobView]
 
@@ -224,7 +274,7 @@ PageDep = Annotated[tuple[list[tuple[Trial, dict[str, Any]]], str], Depends(_pag
 def list_tasks(
     job: JobDep,
     farm: FarmDep,
-    first: Annotated[int, Query(ge=0, le=MOST, description="`next` of the page before")] = 0,
+    first: Annotated[int, Query(ge=0, le=MOST, description="The `next` of the previous page.")] = 0,
     limit: Limit = 200,
 ) -> TaskPage:
     """Return the job's tasks, with the best schedule of each so far. Tasks expire some time after
@@ -254,7 +304,7 @@ def list_records(page: PageDep) -> RecordPage:
 def get_choices(
     job: JobDep,
     farm: FarmDep,
-    task: Annotated[str, Path(max_length=1000, description="key of the task")],
+    task: Annotated[str, Path(max_length=1000, description="The key of the task.")],
 ) -> ChoicesView:
     """Return the times of the trials grouped by the value of each knob, for the 1,000 fastest
     trials of the kernel in this job. Trials that were measured within the whole model count only if

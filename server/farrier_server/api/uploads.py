@@ -44,7 +44,9 @@ STEP_S = 30.0
 _SHA256 = r"^[0-9a-f]{64}$"
 
 router = APIRouter(prefix="/v1/uploads", tags=["uploads"])
-UploadId = Annotated[str, Path(description="from POST /v1/uploads", max_length=100)]
+UploadId = Annotated[
+    str, Path(description="The id of the upload, from POST /v1/uploads.", max_length=100)
+]
 
 
 class UploadRequest(BaseModel):
@@ -55,18 +57,28 @@ class UploadRequest(BaseModel):
         json_schema_extra={"examples": [{"size": 46820000, "sha256": "9f86d081884c7d65" * 4}]},
     )
 
-    size: int = Field(ge=0, le=MOST, strict=True, description="bytes of the file")
-    sha256: str = Field(pattern=_SHA256, description="of the file's bytes, in lower-case hex")
+    size: int = Field(ge=0, le=MOST, strict=True, description="The size of the file in bytes.")
+    sha256: str = Field(
+        pattern=_SHA256,
+        description="The SHA-256 of the file's bytes, as lower-case hexadecimal digits.",
+    )
 
 
 class UploadView(BaseModel):
     """The progress of an upload."""
 
-    id: str | None = Field(description="null where the file needs no bytes")
-    size: int = Field(description="bytes announced")
-    offset: int = Field(description="bytes that are safe on the server's disk")
-    sha256: str = Field(description="digest announced; names the file once complete")
-    complete: bool = Field(description="whether POST /v1/jobs and /v1/models may name it")
+    id: str | None = Field(
+        description="The id of the upload; null if no bytes of the file need to be sent."
+    )
+    size: int = Field(description="The announced size in bytes.")
+    offset: int = Field(description="The number of bytes that are stored on the server's disk.")
+    sha256: str = Field(
+        description="The announced SHA-256, which identifies the file once the upload is complete."
+    )
+    complete: bool = Field(
+        description="True if the file is complete, so that POST /v1/jobs and /v1/models may name "
+        "it."
+    )
 
 
 @router.post("", responses=documented(400, 413, 422, 429, 507))
@@ -123,7 +135,12 @@ async def append_to_upload(
     farm: FarmDep,
     owner: OwnerDep,
     upload_offset: Annotated[
-        int, Header(ge=0, le=MOST, description="where the body's bytes begin")
+        int,
+        Header(
+            ge=0,
+            le=MOST,
+            description="The offset in the file at which the bytes of the body begin.",
+        ),
     ],
 ) -> UploadView:
     """Append the request body to the upload. If the connection breaks, the bytes that have arrived

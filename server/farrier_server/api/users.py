@@ -17,13 +17,13 @@ from farrier_server.gate import CallerDep
 from farrier_server.problems import documented
 
 router = APIRouter(prefix="/v1", tags=["users"])
-UserName = Annotated[str, Path(description="of the user", pattern=rf"^{NAME}$")]
+UserName = Annotated[str, Path(description="The name of the user.", pattern=rf"^{NAME}$")]
 Expiry = Annotated[
     str,
     Field(
         max_length=40,
-        description="when the token expires: a duration from now (12h, 30d, 8w), a date of UTC "
-        "(2030-01-31), or never",
+        description="The time at which the token expires: a duration from now (12h, 30d, 8w), "
+        "a date in UTC (2030-01-31), or `never`.",
     ),
 ]
 
@@ -32,16 +32,22 @@ class AccountView(BaseModel):
     """The user who sent the request."""
 
     name: str
-    role: Role = Field(description="the rights of the user; each has those of the one before")
-    group: str = Field(description="whose members share their jobs; empty: none")
-    expires: float | None = Field(description="Unix seconds of the token's end; null: never")
+    role: Role = Field(
+        description="The role of the user. Each role has the rights of all roles before it."
+    )
+    group: str = Field(
+        description="The group of the user, whose members share their jobs; empty for none."
+    )
+    expires: float | None = Field(
+        description="The time at which the token expires, in Unix seconds; null for never."
+    )
 
 
 class UserView(AccountView):
     """A user who has a token of their own."""
 
-    created: float = Field(description="Unix seconds, of the token")
-    expired: bool = Field(description="the token counts no longer")
+    created: float = Field(description="The time at which the token was created, in Unix seconds.")
+    expired: bool = Field(description="True if the token has expired.")
 
     @classmethod
     def of(cls, user: User) -> UserView:
@@ -59,7 +65,7 @@ class UserList(BaseModel):
     """All users with a token of their own. The user `default`, who has the installation's token, is
     not included."""
 
-    users: list[UserView] = Field(description="by name")
+    users: list[UserView] = Field(description="The users, sorted by name.")
 
 
 class UserRequest(BaseModel):
@@ -72,7 +78,9 @@ class UserRequest(BaseModel):
 
     name: str = Field(pattern=rf"^{NAME}$")
     role: Role = Role.USER
-    group: str = Field(default="", pattern=rf"^({NAME})?$", description="empty: none")
+    group: str = Field(
+        default="", pattern=rf"^({NAME})?$", description="The group of the user; empty for none."
+    )
     expires: Expiry = "never"
 
 
@@ -82,7 +90,9 @@ class RotateRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     expires: Expiry | None = Field(
-        default=None, description="null: the new token expires when the old one would have"
+        default=None,
+        description="The time at which the new token expires; null for the expiry of the old "
+        "token.",
     )
 
 
@@ -90,7 +100,9 @@ class TokenView(BaseModel):
     """A new token. The token is shown only in this answer."""
 
     user: UserView
-    token: str = Field(description="for `Authorization: Bearer`, or FARRIER_TOKEN")
+    token: str = Field(
+        description="The token, for the header `Authorization: Bearer` or for FARRIER_TOKEN."
+    )
 
 
 @router.get("/account", responses=documented())

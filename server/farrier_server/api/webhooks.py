@@ -18,7 +18,7 @@ from farrier_server.gate import CallerDep
 from farrier_server.problems import documented
 
 router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"])
-WebhookId = Annotated[str, Path(description="of the webhook", max_length=64)]
+WebhookId = Annotated[str, Path(description="The id of the webhook.", max_length=64)]
 
 
 class WebhookRequest(BaseModel):
@@ -26,13 +26,13 @@ class WebhookRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    url: str = Field(max_length=LONGEST_URL, description="http or https, of a public host")
+    url: str = Field(max_length=LONGEST_URL, description="The http or https URL, of a public host.")
     events: list[str] = Field(
         default_factory=lambda: list(JOB_EVENTS),
         min_length=1,
         max_length=len(EVENTS),
-        description=f"of the user's own jobs: {', '.join(JOB_EVENTS)}; for operators: "
-        f"{', '.join(DEVICE_EVENTS)}",
+        description=f"The events to send. Events of the user's own jobs: {', '.join(JOB_EVENTS)}. "
+        f"For operators only: {', '.join(DEVICE_EVENTS)}.",
     )
 
 
@@ -42,10 +42,16 @@ class WebhookView(BaseModel):
     id: str
     url: str
     events: list[str]
-    created: float = Field(description="Unix seconds")
-    delivered: int = Field(description="events that it took")
-    failed: int = Field(description="events that were given up, after several tries")
-    last_error: str = Field(description="why the latest try failed; empty after a success")
+    created: float = Field(
+        description="The time at which the webhook was registered, in Unix seconds."
+    )
+    delivered: int = Field(description="The number of events that the URL has accepted.")
+    failed: int = Field(
+        description="The number of events that were given up after several attempts."
+    )
+    last_error: str = Field(
+        description="The reason why the latest attempt failed; empty after a success."
+    )
 
     @classmethod
     def of(cls, hook: Webhook) -> WebhookView:
@@ -63,13 +69,15 @@ class WebhookView(BaseModel):
 class NewWebhookView(WebhookView):
     """A new webhook, with the secret that signs its requests."""
 
-    secret: str = Field(description="that signs what is sent; shown in this answer alone")
+    secret: str = Field(
+        description="The secret with which requests are signed. It is shown only in this answer."
+    )
 
 
 class WebhookList(BaseModel):
     """The caller's webhooks."""
 
-    webhooks: list[WebhookView] = Field(description="the oldest first")
+    webhooks: list[WebhookView] = Field(description="The webhooks, the oldest first.")
 
 
 @router.get("", responses=documented(503))
