@@ -66,13 +66,13 @@ class Cache:
         content = None if isinstance(request.model, bytes) else self._index.known(request.model)
         if content is not None:
             key = entry_key(content, request.options, request.sizes)
-            artifact = self._found(self._store, key, request)
+            artifact = self._cached(self._store, key, request)
             if artifact is not None:
                 return artifact
         model = request.open()
         key = entry_key(self._content(request, model), request.options, request.sizes)
         with self._store.making(key, self._warn):
-            artifact = self._found(self._store, key, request)
+            artifact = self._cached(self._store, key, request)
             return artifact or self._made(self._store, key, model, request, compile)
 
     def _content(self, request: Request, model: Model) -> str:
@@ -84,7 +84,7 @@ class Cache:
             self._warn(f"the model is hashed again when it is loaded again: {error}")
             return content_of(model)
 
-    def _found(self, store: Store, key: str, request: Request) -> Artifact | None:
+    def _cached(self, store: Store, key: str, request: Request) -> Artifact | None:
         """Return the cached entry under the name of this request's model, since the entry may come
         from a file of another name; None if the entry is missing or damaged."""
         artifact = self._get(store, key)

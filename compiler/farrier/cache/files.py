@@ -60,7 +60,7 @@ class FileIndex:
             raw = json.loads(self._record(path).read_bytes())
             files, hashed_ns = raw["files"], int(raw["hashed_ns"])
             for location, place, *stamp in files:
-                way = _way(path, location)
+                way = _file_of(path, location)
                 now = _stamp(os.stat(way))
                 if place != os.path.realpath(way) or stamp != now:
                     return None
@@ -79,7 +79,7 @@ class FileIndex:
         opened = {**({"": model.file} if model.file else {}), **model.external}
         files = [
             # The stamp is of the file that was hashed, whatever its path leads to by now.
-            [location, os.path.realpath(_way(path, location)), *_stamp(file.stat)]
+            [location, os.path.realpath(_file_of(path, location)), *_stamp(file.stat)]
             for location, file in opened.items()
         ]
         record = {"content": content, "files": files, "hashed_ns": hashed_ns}
@@ -91,9 +91,9 @@ class FileIndex:
         return self._folder / f"{hashlib.sha256(way).hexdigest()[:32]}.json"
 
 
-def _way(path: Path, location: str) -> Path:
-    """Return the path at which `Model` opens the data file of that location; "" stands for the main
-    file."""
+def _file_of(path: Path, location: str) -> Path:
+    """Return the path at which `Model` opens a data file that the model at `path` refers to as
+    `location`. If `location` is "", return the path of the model's main file."""
     return path.parent / location if location else path
 
 

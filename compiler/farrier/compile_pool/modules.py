@@ -24,8 +24,9 @@ Made: TypeAlias = dict[str, Compiled | CompilerError]  # The result of each kern
 
 @dataclasses.dataclass(eq=False, slots=True)
 class CompileRequest:
-    """A request to compile modules: the numbers of unclaimed modules, separated by the compilers
-    that may take them, and the results of finished ones."""
+    """The progress of one request to compile modules. Modules that no compiler has claimed yet are
+    listed by number, separately for the kinds of compilers that may claim them. The results of
+    finished modules are collected."""
 
     modules: Sequence[Module]
     waiting: collections.deque[int]  # Modules for any free compiler.

@@ -87,12 +87,12 @@ Outcome: TypeAlias = list[CallTimes] | FailedVariant
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Race:
-    """The result of a comparison of the default, the variant in use (at first the default) and a
-    new variant.
+    """The result of measuring three variants in alternation: the default, the variant in use (at
+    first the default itself), and a new variant.
 
     `default_ns` and `variant_ns` are the times of all runs of the default and of the new variant.
-    The others are estimates of the time of an undisturbed run, of the variant in use and of the new
-    one, from each half of the runs.
+    The other fields are estimates of the time of an undisturbed run, of the variant in use and of
+    the new one. Each has two numbers: one from the first half of the runs, and one from the second.
     """
 
     default_ns: tuple[int, ...]

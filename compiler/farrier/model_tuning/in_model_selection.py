@@ -70,7 +70,7 @@ class InModelSelection:
         run are in `failed`. Raises ComparisonError.
         """
         if len(self._rivals) == 1 and all(len(mine) == 1 for mine in self._finalists.values()):
-            return self._told(self._rivals[0], {})
+            return self._with_times(self._rivals[0], {})
         contests = [self._contestants(share, places) for share in self._shares(comparison.devices)]
         outcomes = comparison.contests(contests, seconds)
         measured: _Measured = {}
@@ -78,7 +78,7 @@ class InModelSelection:
             self._add(measured, contestants, times)
         best = self._judge(measured)
         self._judge_algorithms(best)
-        winner = self._told(self._winner(), best)
+        winner = self._with_times(self._winner(), best)
         changed = sum(
             choice.decisions != self._finalists.get(key, [choice.decisions])[0]
             for key, choice in winner.choices.items()
@@ -188,7 +188,11 @@ class InModelSelection:
             alike = [other for other in everywhere if other.key == layer.key]
             if len(ran) > 1:
                 for way, rival in ran.items():
-                    ns = round(sum(_of(other, rival, best) for other in alike) / len(alike) * 1e9)
+                    ns = round(
+                        sum(_layer_seconds(other, rival, best) for other in alike)
+                        / len(alike)
+                        * 1e9
+                    )
                     record = algorithm_record(layer, way, self._settings, (ns,), self._seed)
                     devices = ",".join(sorted(self._measured_by))
                     self._algorithms.add(dataclasses.replace(record, device=devices))
@@ -206,7 +210,7 @@ class InModelSelection:
                 return rival
         return make_variant(self._prepared, settings, self._rivals[0])
 
-    def _told(self, variant: Variant, best: Mapping[str, tuple[Decisions, float]]) -> Variant:
+    def _with_times(self, variant: Variant, best: Mapping[str, tuple[Decisions, float]]) -> Variant:
         """Return the variant with the best schedules and their measured times."""
         choices = {}
         for key, choice in variant.choices.items():
@@ -273,6 +277,8 @@ def _mixed(
     return rival.with_schedules([drawn[call.task].pop() for call in rival.calls])
 
 
-def _of(layer: Layer, variant: Variant, best: Mapping[str, tuple[Decisions, float]]) -> float:
+def _layer_seconds(
+    layer: Layer, variant: Variant, best: Mapping[str, tuple[Decisions, float]]
+) -> float:
     """Return the seconds of the calls that compute a layer, each with its best schedule."""
     return sum(best[call.task][1] for call in variant.calls if computes(call.origin, layer))

@@ -177,7 +177,7 @@ def _gemm_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer
     return (builder.output(node, epilogue, hint="gemm_bias", axes=("m", "n")),)
 
 
-def _turned(s: Adjoint, name: str) -> str:
+def _transposed(s: Adjoint, name: str) -> str:
     """Add a node that swaps the last two axes of a matrix or of a batch of matrices, and return its
     result."""
     rank = len(s.shape(name))
@@ -194,7 +194,7 @@ def _derivative(s: Adjoint) -> Sequence[str]:
     if len(left) == 1:
         a, by_shape = s.reshaped(a, (1, left[0])), (*by_shape[:-1], 1, by_shape[-1])
     by = s.reshaped(s.by, by_shape)
-    by_a, by_b = s("MatMul", by, _turned(s, b)), s("MatMul", _turned(s, a), by)
+    by_a, by_b = s("MatMul", by, _transposed(s, b)), s("MatMul", _transposed(s, a), by)
     by_a, by_b = s.summed_to(by_a, s.shape(a)), s.summed_to(by_b, s.shape(b))
     return [s.reshaped(by_a, left), s.reshaped(by_b, right)]
 
@@ -203,10 +203,10 @@ def _gemm_derivative(s: Adjoint) -> Sequence[str]:
     a, b = s.operands[:2]
     turns = [bool(s.node.attr(name, 0)) for name in ("transA", "transB")]
     by = s("Mul", s.by, float(s.node.attr("alpha", 1.0)))
-    by_a = s("MatMul", by, b if turns[1] else _turned(s, b))
-    by_b = s("MatMul", a if turns[0] else _turned(s, a), by)
+    by_a = s("MatMul", by, b if turns[1] else _transposed(s, b))
+    by_b = s("MatMul", a if turns[0] else _transposed(s, a), by)
     shares = [
-        _turned(s, share) if is_turned else share
+        _transposed(s, share) if is_turned else share
         for share, is_turned in zip((by_a, by_b), turns, strict=True)
     ]
     return [*shares, s("Mul", s.by, float(s.node.attr("beta", 1.0)))]

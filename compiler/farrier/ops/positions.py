@@ -25,7 +25,8 @@ PositionRule: TypeAlias = Callable[
 def along_axis(
     x: TensorType, indices: TensorType | None, out: TensorType, attrs: Attrs
 ) -> Iterator[Taken]:
-    """Yield the axis named by the attribute `axis`, which each index addresses."""
+    """Yield the length of the axis named by the attribute `axis`, with the number of indices: each
+    of them reads one position along this axis."""
     assert indices is not None
     yield x.shape[axis_attr(attrs, x.rank)], product(indices.shape)
 
@@ -33,8 +34,9 @@ def along_axis(
 def by_rows(
     x: TensorType, indices: TensorType | None, out: TensorType, attrs: Attrs
 ) -> Iterator[Taken]:
-    """Yield the axes that GatherND addresses: the last axis of the indices has one position for
-    each."""
+    """Yield the length of each axis that GatherND addresses, with the number of index tuples. A
+    tuple is a row along the last axis of the indices, and has one position for each addressed
+    axis."""
     assert indices is not None
     first = int_attr(attrs, "batch_dims", 0)
     depth = indices.shape[-1]
@@ -46,15 +48,16 @@ def by_rows(
 def best_of_axis(
     x: TensorType, indices: TensorType | None, out: TensorType, attrs: Attrs
 ) -> Iterator[Taken]:
-    """Yield the axis named by the attribute `axis`; each output element is a position on it
-    (ArgMax, ArgMin)."""
+    """Yield the length of the axis named by the attribute `axis`, with the number of output
+    elements: each output of ArgMax or ArgMin is a position along this axis."""
     yield x.shape[axis_attr(attrs, x.rank)], product(out.shape)
 
 
 def changed_axes(
     x: TensorType, indices: TensorType | None, out: TensorType, attrs: Attrs
 ) -> Iterator[Taken]:
-    """Yield the axes whose length changes, for a Pad that reads elements of the input."""
+    """Yield the length of each axis that a Pad changes, if the padding is read from the input
+    (modes other than constant)."""
     if attrs.get("mode", "constant") == "constant":
         return
     for extent, count in zip(x.shape, out.shape, strict=True):
@@ -65,6 +68,7 @@ def changed_axes(
 def sampled_points(
     x: TensorType, indices: TensorType | None, out: TensorType, attrs: Attrs
 ) -> Iterator[Taken]:
-    """Yield the spatial axes of images, which are read at coordinates in an input."""
+    """Yield the lengths of the spatial axes of the images, which are read at coordinates that an
+    input contains."""
     for extent in x.shape[2:]:
         yield extent, product(out.shape)

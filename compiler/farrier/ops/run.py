@@ -87,7 +87,7 @@ def run_graph(
         return _widen(array) if wide else array
 
     def read(value: Value, node: Node) -> Array:
-        if _is_taken_narrow(value, node, constants):
+        if _may_stay_f32(value, node, constants):
             return constants[value.name].made()
         array = known_array(value)
         if array.dtype != object:
@@ -118,7 +118,7 @@ def run_graph(
     return {value.name: known_array(value) for value in graph.outputs}
 
 
-def _is_taken_narrow(value: Value, node: Node, constants: Mapping[str, Constant]) -> bool:
+def _may_stay_f32(value: Value, node: Node, constants: Mapping[str, Constant]) -> bool:
     """Check whether a node may read a constant in f32 while the reference computes in f64, with the
     same result. Widening all weights of a layer would double their memory."""
     if value.name not in constants or value.type.dtype is not DType.F32:

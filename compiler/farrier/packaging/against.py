@@ -57,7 +57,7 @@ def race(
         for engine in engines:
             asked = dataclasses.replace(request, rival=dataclasses.replace(rival, engine=engine))
             try:
-                result = _told(engine, asked, runner.measure(asked, blobs))
+                result = _report_of(engine, asked, runner.measure(asked, blobs))
             except NoDeviceError as error:
                 listener(Warned(_unraced(engine, error)))
                 continue
@@ -118,7 +118,7 @@ def _tensors(arrays: Mapping[str, npt.NDArray[Any]], blobs: Blobs) -> tuple[Tens
     return tuple(tensors)
 
 
-def _told(engine: str, request: MeasureRequest, result: MeasureResult) -> Raced:
+def _report_of(engine: str, request: MeasureRequest, result: MeasureResult) -> Raced:
     """Return the report of a race against `engine`; times of an emulated device are left out."""
     threads, device, rival = request.policy.threads, result.device, result.rival
     if result.fault is not None:

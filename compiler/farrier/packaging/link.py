@@ -11,8 +11,8 @@ from farrier.targets.linked import LinkedModel
 
 
 def planned(variant: Variant, kernels: Kernels, beside: Plan | None = None) -> Plan:
-    """Return the memory plan of a variant whose kernels are among `kernels`. Parameters that the
-    plan `beside` has placed are shared."""
+    """Return the memory plan of a variant, given its compiled `kernels`. If an earlier plan
+    `beside` is passed, the new plan uses its packed parameters and its order of size arguments."""
     settings = variant.settings
     target, interfaces = settings.target, kernels.interfaces
     return target.backend.plan(variant.program, interfaces, target, settings.threads, beside)

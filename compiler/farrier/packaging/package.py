@@ -222,12 +222,12 @@ def _declaration(
     symbols = {dim.symbol: dim.name for dim in imported.dims if dim.name in names and dim.step == 1}
     return dataclasses.replace(
         declared,
-        inputs=tuple(_found_out(value, inputs, symbols) for value in declared.inputs),
-        outputs=tuple(_found_out(value, outputs, symbols) for value in declared.outputs),
+        inputs=tuple(_with_tensors(value, inputs, symbols) for value in declared.inputs),
+        outputs=tuple(_with_tensors(value, outputs, symbols) for value in declared.outputs),
     )
 
 
-def _found_out(
+def _with_tensors(
     value: DeclaredValue, specs: Sequence[TensorSpec], symbols: Mapping[str, str]
 ) -> DeclaredValue:
     """Return the declared value with the tensors that hold it and the sizes inferred for it;

@@ -532,7 +532,8 @@ def _room(value: Value, sizes: Mapping[str, int]) -> int:
 
 
 def _with_first(array: Array, axis: int | None) -> Array:
-    """Return the array in the memory order of a state, with `axis` first; None: unchanged."""
+    """Return the array with `axis` as the first axis, which is the order in which the memory of a
+    state stores it. If `axis` is None, return the array unchanged."""
     return np.moveaxis(array, axis, 0) if axis else array
 
 

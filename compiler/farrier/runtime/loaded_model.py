@@ -471,7 +471,7 @@ class LoadedModel:
         self._is_laid_out = False
         self._resize(other._given, is_called=False)
 
-    def _tell_sizes(self) -> dict[str, int]:
+    def _write_sizes(self) -> dict[str, int]:
         """Write the sizes to the argument from which the entry reads them, and return them by
         symbol."""
         values = self._given | self._capacities
@@ -495,7 +495,7 @@ class LoadedModel:
 
     def _lay_out(self) -> None:
         """Allocate outputs and workspace for the current sizes."""
-        values = self._tell_sizes()
+        values = self._write_sizes()
         first = len(self._inputs)
         for position, slot in enumerate(self._outputs, first):
             self._args[position] = slot.resized(values)

@@ -1,4 +1,4 @@
-"""A kernel of one's own as hardware: scheduled loops, which become an Amaranth module.
+"""The conversion of a scheduled loop function (a kernel) to hardware, as an Amaranth module.
 
 source.py     a file of Python with the kernel and its schedule → a loop function
 regions.py    the function → regions, each a pipeline, in serial loops

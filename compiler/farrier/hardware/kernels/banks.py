@@ -1,9 +1,10 @@
-"""Buffers → registers and banks of memory.
+"""The assignment of buffers to hardware: registers, or banks of memory.
 
-A part of a buffer's place in memory that every access names as a number, once loops are unrolled,
-needs no address: it says which bank is meant. A buffer of which all parts are so is registers, and
-any other one has a memory for each bank, with a port for reads and a port for writes. Arguments are
-memories of the caller, one for each.
+After loops are unrolled, some parts of an element's position in memory may be constant in every
+access to the buffer. These parts select a bank, a memory of its own; the other parts form the
+address within the bank. A bank with one element is a register. Any other bank has one port for
+reads and one for writes. An argument of the kernel is a single bank, whose memory belongs to the
+caller.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from farrier.ir.types import DType
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Bank:
-    """A memory, or a register if it has one element: a part of a buffer."""
+    """A part of a buffer that is a memory of its own, or a register if it has a single element.
+    `number` has the constant parts of the position, by which an access selects the bank; `depth` is
+    the number of elements."""
 
     buffer: str
     number: tuple[int, ...]
@@ -42,7 +45,8 @@ class Banks:
     """The banks of all buffers of a function."""
 
     def __init__(self, function: Function, regions: Regions) -> None:
-        """Raises UsageError for a buffer that hardware cannot hold."""
+        """Divide all buffers of a function into banks. Raises UsageError for a buffer whose dtype
+        or layout hardware cannot represent."""
         self._simplifier = Simplifier(regions.ranges)
         self._banked: dict[str, tuple[bool, ...]] = {}
         self._name = function.name
@@ -69,7 +73,8 @@ class Banks:
         self._params = params
 
     def _parts(self, buffer: Buffer, indices: tuple[Expr, ...]) -> list[Expr]:
-        """Return the place of an element in each dimension of memory."""
+        """Return the index of an element along each dimension of the buffer's memory,
+        simplified."""
         parts = []
         for dim in buffer.element_layout.dims:
             part = e.floordiv(indices[dim.axis], dim.div) if dim.div > 1 else indices[dim.axis]
@@ -78,7 +83,8 @@ class Banks:
         return parts
 
     def element(self, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Bank, Expr]:
-        """Return the bank that an access means, and its address there."""
+        """Return the bank that the access `buffer[indices]` selects, and the address of the element
+        within the bank. Raises UsageError for a buffer in registers if an index is not constant."""
         shape = buffer.element_layout.physical_shape(buffer.type.static_shape)
         number, address, depth = [], e.index(0), 1
         places = zip(self._parts(buffer, indices), shape, self._banked[buffer.name], strict=True)

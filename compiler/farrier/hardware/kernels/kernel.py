@@ -1,4 +1,5 @@
-"""A scheduled function as hardware: its regions, its pipelines, its Verilog."""
+"""A scheduled loop function as hardware: its regions, the pipeline of each region, and its
+Verilog."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ TOP = "kernel"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Kernel:
-    """A function as hardware."""
+    """A loop function as hardware. `items` are its regions and the serial loops around them, and
+    `pipelines` has the pipeline of each region."""
 
     function: Function
     items: Sequence[Item]
@@ -29,7 +31,7 @@ class Kernel:
 
     @property
     def cycles(self) -> int:
-        """The cycles of a run."""
+        """The number of clock cycles that one run of the kernel takes."""
         of_region = {each.region: each.cycles for each in self.pipelines}
         return _cycles(self.items, of_region)
 
@@ -41,15 +43,15 @@ class Kernel:
         return KernelModule(self.items, self.pipelines)
 
     def verilog(self) -> str:
-        """Return Verilog, whose top is `kernel`. Raises UsageError if a tool is missing or
-        fails."""
+        """Return the kernel as Verilog, with a top module named `kernel`. Raises UsageError if a
+        tool is missing or fails."""
         module = self.module()
         return verilog_of(module, module.ports, TOP)
 
 
 def kernel_of(function: Function) -> Kernel:
-    """Return a scheduled function as hardware. Raises UsageError for what hardware does not
-    have."""
+    """Convert a scheduled loop function to hardware. Raises UsageError for a statement, operator or
+    dtype that hardware does not support."""
     function = with_usual_choices(function)
     regions = regions_of(function)
     banks = Banks(function, regions)

@@ -1,4 +1,5 @@
-"""A kernel's hardware in Verilator, against the interpreter of loops."""
+"""The comparison of a kernel's hardware, simulated by Verilator, with the interpreter of loop
+functions on the same data."""
 
 from __future__ import annotations
 
@@ -24,8 +25,9 @@ _NOISE = 0xA5A5A5A5A5A5A5A5
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Comparison:
-    """A run of a kernel: the predicted cycles and the cycles of Verilator, and the elements
-    of each result that differ from the interpreter's."""
+    """The result of running a kernel in both ways: the number of cycles that was `predicted`, the
+    number that Verilator counted (`seen`), and for each argument the number of elements that differ
+    from the interpreter's."""
 
     predicted: int
     seen: int
@@ -37,18 +39,20 @@ class Comparison:
 
 
 class KernelHardware:
-    """A kernel as a program of Verilator's, built in a folder."""
+    """A kernel compiled by Verilator to an executable, in a folder."""
 
     def __init__(self, kernel: Kernel, folder: Path) -> None:
-        """Raises UsageError if a tool is missing or fails."""
+        """Generate the kernel's Verilog and compile it in `folder`. Raises UsageError if a tool is
+        missing or fails."""
         self._kernel, self._folder = kernel, folder
         require_verilator()
         files = {f"{TOP}.v": kernel.verilog(), "harness.cpp": _harness(*banks_of(kernel.pipelines))}
         build_verilator(files, TOP, folder)
 
     def run(self, arguments: Mapping[str, npt.NDArray[Any]]) -> Comparison:
-        """Run a kernel on arrays of its arguments in both. Raises UsageError if the hardware does
-        not end."""
+        """Run the kernel in Verilator and in the interpreter, on the arrays `arguments` (by name),
+        and compare the results. Raises UsageError if the hardware does not finish within the
+        predicted number of cycles plus a margin."""
         params = self._kernel.function.params
         for each in params:
             packed = each.element_layout.pack(arguments[each.name].reshape(each.type.static_shape))
@@ -69,7 +73,7 @@ class KernelHardware:
         return Comparison(self._kernel.cycles, int(done.stdout), differing)
 
     def check(self, seed: int = 0) -> Comparison:
-        """Run the kernel on random arguments."""
+        """Run the kernel as `run` does, on random arguments."""
         rng = np.random.default_rng(seed)
         arguments = {}
         for each in self._kernel.function.params:
@@ -84,8 +88,10 @@ class KernelHardware:
 
 
 def _harness(read: Sequence[Bank], written: Sequence[Bank]) -> str:
-    """Return a program that runs the kernel with a memory behind each argument, and prints its
-    cycles. An element that is read and written in one cycle reads as noise."""
+    """Return a C++ program that runs the kernel in Verilator and prints its number of cycles. The
+    program reads the content of each argument's memory from a file, and writes it back at the end.
+    If an element is read and written in the same cycle, the read returns noise, since real memories
+    differ in this case."""
     asks, reads, writes = [], [], []
     for bank in (bank for bank in read if bank.is_argument):
         n, mask = bank.name, (1 << bank.dtype.bits) - 1

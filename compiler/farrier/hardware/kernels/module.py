@@ -1,8 +1,9 @@
-"""Pipelines → an Amaranth module.
+"""The generation of an Amaranth module from the pipelines of a kernel. The module has these ports:
 
-start, busy    it runs from the cycle behind `start` on, as long as `busy` holds
-ports          of each argument: an enable and an address to read, whose data the caller hands
-               over a cycle later, and an enable, an address and data to write
+start, busy    a pulse of `start` starts a run in the next cycle; `busy` is high during the run
+
+The ports for each argument are a read enable and a read address, for which the caller returns the
+data one cycle later, and a write enable, a write address and the data to write.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ _OPERATORS: Mapping[str, Callable[..., Wire]] = {
 
 
 def shape_of(dtype: DType) -> Shape:
-    """Return the shape of an element as a signal."""
+    """Return the Amaranth shape (width and signedness) of a signal that holds an element of
+    `dtype`."""
     if dtype is DType.BOOL:
         return unsigned(1)
     return signed(dtype.bits) if dtype.is_signed else unsigned(dtype.bits)
@@ -58,7 +60,8 @@ def shape_of(dtype: DType) -> Shape:
 
 @dataclasses.dataclass(eq=False, slots=True)
 class Port:
-    """The accesses to a bank: in a cycle one reads, and one writes."""
+    """The signals of one bank's memory port, which can make one read and one write in each
+    cycle."""
 
     bank: Bank
     read_enable: Signal
@@ -79,7 +82,7 @@ class Port:
 
 
 class KernelModule(Elaboratable):
-    """A kernel as a module."""
+    """The Amaranth module of a kernel, with the ports that the module's docstring lists."""
 
     def __init__(self, items: Sequence[Item], pipelines: Sequence[Pipeline]) -> None:
         self._items = items
@@ -98,7 +101,8 @@ class KernelModule(Elaboratable):
 
     @property
     def ports(self) -> Mapping[str, tuple[Signal, None]]:
-        """The ports by name, as Amaranth takes them."""
+        """The ports by name, in the form that Amaranth's emitter takes. It infers their
+        directions."""
         signals = [self.start, self.busy]
         for port in self.arguments:
             if port.bank in self._read_banks:
@@ -138,8 +142,9 @@ class KernelModule(Elaboratable):
         counters: Mapping[str, Signal],
         ends: Mapping[Region, Signal],
     ) -> None:
-        """Go on to the next region behind each one; `outer` are the loops around, with the item
-        behind each."""
+        """Emit the state transitions: at the end of each region in `items`, the next region begins.
+        `outer` are the serial loops around the items, outermost first; each comes with the item
+        that follows the loop, or None."""
         for n, item in enumerate(items):
             behind = items[n + 1] if n + 1 < len(items) else None
             if isinstance(item, Serial):
@@ -184,7 +189,8 @@ class KernelModule(Elaboratable):
         self._written.setdefault(bank, []).append((enable, address, data))
 
     def _connect(self, m: Design) -> None:
-        """Join the accesses to each bank. No two of them meet in a cycle."""
+        """Connect all accesses to each bank to the bank's port. The schedules ensure that no two
+        reads, and no two writes, of a bank take place in the same cycle."""
         for bank, port in self._memories.items():
             for enable, address in self._asked.get(bank, ()):
                 with m.If(enable):
@@ -214,7 +220,8 @@ def _first(items: Sequence[Item]) -> Region:
 
 
 class _Running:
-    """The pipeline of a region; `end` holds in the last cycle of its last iteration."""
+    """The hardware of one region's pipeline. The signal `end` is high in the last cycle of the last
+    iteration."""
 
     def __init__(
         self,
@@ -247,7 +254,8 @@ class _Running:
         return row
 
     def _issue(self, region: Region, is_on: Signal, begins: Signal) -> tuple[Wire, Wire]:
-        """Begin iterations; return the cycles in which one does, and whether it is the last."""
+        """Emit the logic that starts the iterations. Return two signals: one is high in each cycle
+        in which an iteration begins, the other if that iteration is the last."""
         m, interval = self._m, self._pipeline.interval
         goes_on = Signal(name=f"{self._name}_goes_on")  # There are iterations to come.
         phase = Signal(range(max(2, interval)), name=f"{self._name}_phase")
@@ -280,7 +288,8 @@ class _Running:
         self._kernel.write(write.bank, enable, address, data)
 
     def _at(self, value: Value, cycle: int) -> Wire:
-        """Return a value as it is in a cycle of its iteration."""
+        """Return the signal of `value` in cycle `cycle` of its iteration, delayed by registers if
+        the value was computed in an earlier cycle."""
         if value.kind == "constant":
             return Wire.cast(value.number)
         if value.kind == "variable" and value.name in self._around:
@@ -299,7 +308,7 @@ class _Running:
         return self._known[key]
 
     def _computed(self, value: Value) -> Wire:
-        """Return a value as soon as it is there."""
+        """Return the signal of `value` in the first cycle in which it is available."""
         if value.kind == "variable":
             return self._counts[value.name]
         if value.kind == "register":

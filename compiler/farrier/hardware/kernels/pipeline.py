@@ -1,9 +1,11 @@
-"""A region → values and writes, each with the cycle in which it happens in its iteration.
+"""The schedule of a region as a pipeline: the values and writes of an iteration, each with its
+cycle.
 
-Iterations begin `interval` cycles after each other. Everything that must not show is a difference:
-`t[b] >= t[a] + n`, such as the cycle that a memory takes to read, the port that two accesses share,
-or an element that one iteration writes and a later one reads. The least solution is the schedule,
-and the least interval that has one is taken.
+A new iteration begins every `interval` cycles. The schedule must satisfy constraints of the form
+`t[b] >= t[a] + n` between the cycles of two events. They express, for example, the cycle that a
+read of a memory takes, a port that two accesses share, or an element that one iteration writes and
+a later iteration reads. The schedule is the solution with the smallest cycles, for the smallest
+interval for which there is a solution.
 """
 
 from __future__ import annotations
@@ -28,8 +30,9 @@ _FREE = ("constant", "variable", "wrap", "register")  # These take no cycle.
 
 @dataclasses.dataclass(eq=False, slots=True)
 class Value:
-    """A value of an iteration: `kind` is constant, variable, wrap, register, read, or the name of
-    an operator. `cycle` is that in which it is computed; it is there `latency` cycles later."""
+    """A value that an iteration computes. `kind` is "constant", "variable", "wrap" (to the width of
+    a dtype), "register", "read", or the name of an operator. Its operands `args` must be available
+    in cycle `cycle` of the iteration; the value itself is available `latency` cycles later."""
 
     kind: str
     args: tuple[Value, ...] = ()
@@ -43,7 +46,8 @@ class Value:
 
 @dataclasses.dataclass(eq=False, slots=True)
 class Write:
-    """A write of an iteration to a bank, in `cycle`, if the `enable` holds or there is none."""
+    """A write to `bank` in cycle `cycle` of an iteration. If `enable` is not None, it takes place
+    only if that condition holds."""
 
     bank: Bank
     address: Value
@@ -54,7 +58,8 @@ class Write:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Pipeline:
-    """A region with its schedule."""
+    """A region with its schedule: the reads from memories and all writes, each with its cycle, and
+    the number of cycles from one iteration to the next (`interval`)."""
 
     region: Region
     reads: Sequence[Value]
@@ -63,17 +68,19 @@ class Pipeline:
 
     @property
     def depth(self) -> int:
-        """The cycles of an iteration."""
+        """The number of cycles that one iteration takes."""
         return 1 + max((write.cycle for write in self.writes), default=0)
 
     @property
     def cycles(self) -> int:
-        """The cycles of all iterations."""
+        """The number of cycles that all iterations together take."""
         return (self.region.iterations - 1) * self.interval + self.depth
 
 
 def pipeline_of(region: Region, banks: Banks, ranges: Mapping[str, int], name: str) -> Pipeline:
-    """Return the schedule of a region. Raises UsageError for what hardware cannot compute."""
+    """Return the pipeline of a region with the smallest possible interval. `ranges` maps loop
+    variables to their extents, and `name` is the kernel's, for messages. Raises UsageError for an
+    operator or dtype that hardware does not support."""
     flow = _Flow(region, banks, ranges, name)
     for interval in range(1, _MOST + 1):
         if flow.place(interval):
@@ -82,8 +89,8 @@ def pipeline_of(region: Region, banks: Banks, ranges: Mapping[str, int], name: s
 
 
 def banks_of(pipelines: Sequence[Pipeline]) -> tuple[list[Bank], list[Bank]]:
-    """Return the banks that pipelines read, and the banks that they write; registers are read at
-    will."""
+    """Return the banks that the pipelines read through a port, and the banks that they write.
+    Registers are not among the former, as they are read without a port."""
     reads = (read.bank for each in pipelines for read in each.reads)
     writes = (write.bank for each in pipelines for write in each.writes)
     return list(dict.fromkeys(b for b in reads if b is not None)), list(dict.fromkeys(writes))
@@ -91,7 +98,7 @@ def banks_of(pipelines: Sequence[Pipeline]) -> tuple[list[Bank], list[Bank]]:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class _Touch:
-    """An access to a memory, in the order of the program."""
+    """A read or a write of a memory, with the indices of the element."""
 
     indices: tuple[Expr, ...]
     event: Value | Write
@@ -103,8 +110,8 @@ class _Touch:
 
 
 class _Flow:
-    """The values and writes of an iteration. Within one, a load from a register yields the value
-    that was stored there before."""
+    """The dataflow graph of one iteration: its values and writes. If an iteration stores to a
+    register and then loads from it, the load is replaced by the stored value."""
 
     def __init__(self, region: Region, banks: Banks, ranges: Mapping[str, int], name: str) -> None:
         self._region, self._banks, self._ranges, self._name = region, banks, ranges, name
@@ -159,7 +166,7 @@ class _Flow:
         dtype: DType | None = None,
         bank: Bank | None = None,
     ) -> Value:
-        """Return a value; two of equal parts are one."""
+        """Return the value with these fields. Equal values are computed only once."""
         key = kind, args, number, name, dtype, bank
         if key not in self._values:
             self._values[key] = Value(kind, args, number, name, dtype, bank)
@@ -232,8 +239,10 @@ class _Flow:
         return self._known[bank, place]
 
     def _set_latencies(self) -> None:
-        """An operation ends with a register. Operations on indices do not, nor does the last one
-        of a value that is written: a running sum is read, added to and written in one cycle."""
+        """Set the latency of each value. The result of an operation is stored in a pipeline
+        register, which takes one cycle. There are two exceptions without latency: operations on
+        indices alone, and the last operation before a write unless it is a multiplication. A
+        running sum can therefore be read, added to and written in a single cycle."""
         every = list(self._every())
         users: dict[Value, int] = dict.fromkeys(every, 0)
         for value in every:
@@ -257,7 +266,7 @@ class _Flow:
                 value.latency = 1 if value.kind == "mul" or value not in at_once else 0
 
     def _every(self) -> Iterator[Value]:
-        """Yield each value once, behind its arguments."""
+        """Yield each value once, after its operands."""
         seen: set[Value] = set()
         roots = [v for w in self.writes for v in (w.address, w.value, w.enable) if v is not None]
         stack = [(root, False) for root in reversed([*roots, *self.reads])]
@@ -273,8 +282,8 @@ class _Flow:
     # -- cycles
 
     def place(self, interval: int) -> bool:
-        """Set the cycles of all values and writes, or return that iterations cannot begin so soon
-        after each other."""
+        """Find a schedule for iterations that begin every `interval` cycles. If there is one, set
+        the cycles of all values and writes, and return True; otherwise return False."""
         values = [v for v in self._every() if v.kind not in ("constant", "variable")]
         events: list[Value | Write] = [*values, *self.writes]
         for event in events:
@@ -300,7 +309,8 @@ class _Flow:
                     yield part, write, part.latency
 
     def _registers(self, interval: int) -> Iterator[tuple[Value | Write, Value | Write, int]]:
-        """An iteration reads a register before it writes it, and after the one before wrote it."""
+        """Yield the constraints on accesses to registers: an iteration reads a register in the
+        cycle of its own write or before, and after the write of the previous iteration."""
         read = {v.bank: v for v in self._every() if v.kind == "register"}
         for write in self.writes:
             value = read.get(write.bank)
@@ -326,7 +336,8 @@ class _Flow:
     def _ordered(
         self, first: _Touch, then: _Touch, interval: int
     ) -> Iterator[tuple[Value | Write, Value | Write, int]]:
-        """Keep two accesses in order that may meet in one element."""
+        """Yield the constraints that keep the accesses `first` and `then` in the order of the
+        program, if they may access the same element, in one iteration or in different ones."""
         left, right = (tuple(map(self._simplifier.linear, t.indices)) for t in (first, then))
         differences = [combine(a, b, -1) for a, b in zip(left, right, strict=True)]
         is_apart = any(not d.terms and d.const != 0 for d in differences)

@@ -1,4 +1,5 @@
-"""A scheduled function → regions: statements that one pipeline runs, in the serial loops around.
+"""The division of a scheduled loop function into regions: statements that one pipeline executes,
+within serial loops.
 
 for i in serial(4):                       Serial i
     for j in serial(3):                       Region of j and k: one pipeline of 24 iterations
@@ -26,7 +27,7 @@ _IN_ORDER = (LoopKind.SERIAL, LoopKind.INDEPENDENT, LoopKind.PARALLEL)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Guarded:
-    """A store, and the conditions under which it happens."""
+    """A store that takes place only if all `conditions` hold."""
 
     store: Store
     conditions: tuple[Expr, ...]
@@ -34,8 +35,8 @@ class Guarded:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Region:
-    """Stores that a pipeline runs for each iteration of `loops`, the outermost first; `around` are
-    the serial loops that it stands in."""
+    """Stores that one pipeline executes for each iteration of `loops`, which are listed outermost
+    first. `around` are the serial loops around the region, in which it runs repeatedly."""
 
     loops: tuple[tuple[str, int], ...]
     stores: tuple[Guarded, ...]
@@ -48,7 +49,8 @@ class Region:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Serial:
-    """A loop that runs regions and loops one after another."""
+    """A loop whose iterations run one after another; its body consists of regions and further
+    serial loops."""
 
     var: str
     extent: int
@@ -60,7 +62,9 @@ Item: TypeAlias = "Region | Serial"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Regions:
-    """A function as regions, with the buffers that it allocates."""
+    """A loop function divided into regions. `items` are the regions and the serial loops around
+    them, `allocated` the buffers that the function allocates, and `ranges` the extents of all loop
+    variables."""
 
     items: tuple[Item, ...]
     allocated: tuple[Buffer, ...]
@@ -78,7 +82,8 @@ def _regions(items: Sequence[Item]) -> list[Region]:
 
 
 def regions_of(function: Function) -> Regions:
-    """Return the regions of a function. Raises UsageError for what hardware does not have."""
+    """Divide a loop function into regions. Raises UsageError for open (dynamic) sizes, and for
+    statements that hardware does not support."""
     if function.dims:
         raise UsageError(
             f"{function.name} has the open size {function.dims[0].name}: hardware has fixed ones"
@@ -89,7 +94,7 @@ def regions_of(function: Function) -> Regions:
 
 
 def _placed(items: Sequence[Item], around: tuple[tuple[str, int], ...]) -> tuple[Item, ...]:
-    """Return items with the serial loops around each region."""
+    """Return the items with the field `around` of each region set to the serial loops around it."""
     return tuple(
         dataclasses.replace(item, around=around)
         if isinstance(item, Region)
@@ -105,7 +110,8 @@ class _Expander:
         self.ranges: dict[str, int] = {}
 
     def items(self, stmt: Stmt, conditions: tuple[Expr, ...]) -> list[Item]:
-        """Return a statement as items. Stores next to each other are one region."""
+        """Return the regions and serial loops that `stmt` consists of, in order. Its stores take
+        place under `conditions`. Successive stores outside of loops become one region."""
         match stmt:
             case Block(statements):
                 items: list[Item] = []
@@ -163,7 +169,8 @@ class _Expander:
 
 
 def _append(items: list[Item], item: Item) -> None:
-    """Add an item to those before it."""
+    """Append an item to `items`. If it and the last item are both regions without loops, merge them
+    into one region."""
     last = items[-1] if items else None
     if isinstance(last, Region) and isinstance(item, Region) and not last.loops and not item.loops:
         items[-1] = Region((), (*last.stores, *item.stores))
@@ -172,7 +179,7 @@ def _append(items: list[Item], item: Item) -> None:
 
 
 def all_of(conditions: Sequence[Expr]) -> Expr | None:
-    """Return whether all conditions hold, None if there are none."""
+    """Return the conjunction of the conditions, or None if there are none."""
     whole: Expr | None = None
     for condition in conditions:
         whole = condition if whole is None else Binary(BinaryOp.AND, whole, condition)

@@ -1,4 +1,5 @@
-"""Read a kernel of one's own: a file of Python with its text and its schedule."""
+"""The reader of a user's kernel: a Python file with the kernel's IR text and a function that
+schedules it."""
 
 from __future__ import annotations
 
@@ -20,8 +21,9 @@ _HINT = (
 
 
 def read_kernel(path: Path) -> Function:
-    """Run a file, and return its kernel as it is scheduled. Raises UsageError, with the name of the
-    file."""
+    """Execute a user's Python file, and return the kernel that it defines, scheduled by the file's
+    function. Raises UsageError, with the name of the file, if the file fails or does not define a
+    kernel."""
     try:
         names = runpy.run_path(str(path))
     except OSError as error:
