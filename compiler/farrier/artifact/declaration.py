@@ -30,12 +30,14 @@ DeclaredSize: TypeAlias = int | str | None  # A number, a dim's name, or unknown
 class DeclaredValue:
     """An input or output as the model file declares it.
 
-    `type` is in ONNX Runtime's notation: `tensor(float)`, `seq(tensor(int64))`; a sequence and a
-    value of unknown rank have no dims. `members` names the tensors of the artifact that hold the
-    value: one, one for each item of a sequence, or none if the value is absent. A sequence whose
-    length the data decides is held by one tensor, whose slices are the items, or by one tensor with
-    the items concatenated along `axis`, and another with their lengths. A sequence of maps is one
-    tensor with a row for each map and a column for each of the keys `keys`.
+    `type` is in ONNX Runtime's notation, such as `tensor(float)` or `seq(tensor(int64))`. A
+    sequence, and a value of unknown rank, has no dims.
+
+    `members` names the tensors of the artifact that hold the value: one tensor; one tensor for each
+    item of a sequence; or none if the value is absent. A sequence whose length depends on the data
+    is held by one tensor whose slices are the items, or by two tensors: the items concatenated
+    along `axis`, and their lengths. A sequence of maps is held by one tensor with a row for each
+    map and a column for each of the keys `keys`.
     """
 
     unknown_fields: ClassVar[codec.Unknown] = codec.Unknown.IGNORED  # No code depends on them.
@@ -67,7 +69,7 @@ class DeclaredValue:
         return parts
 
     def members_in(self, names: Collection[str]) -> tuple[str, ...]:
-        """Return those of the artifact's `names` that are tensors which hold this value."""
+        """Return the names, out of `names`, of the artifact's tensors that hold this value."""
         if not self.is_sequence:
             return (self.name,) if self.name in names else ()
         items = (f"{self.name}.{position}" for position in itertools.count())

@@ -271,8 +271,9 @@ def damaged(error: ValueError) -> ArtifactError:
 
 
 def _of_another_version(raw: Mapping[str, Any], has: str, reads: str) -> ArtifactError:
-    """Return the error for an artifact that `has` a part in a form that this version would run
-    wrongly; `reads` describes the form that this version reads."""
+    """Return the error for an artifact of another version of Farrier. `has` describes what the
+    artifact contains that this version would execute wrongly, and `reads` what this version can
+    read."""
     import farrier
 
     tools = raw.get("tools")

@@ -7,8 +7,9 @@ from typing import Any
 
 
 def medians(report: Mapping[str, Any]) -> tuple[float | None, float | None]:
-    """Return the milliseconds of a run of the model, and of a run of the untuned model: both from
-    the race if the tuned model won it, else both from the verification. None means not measured."""
+    """Return two median times in milliseconds: of a run of the model, and of a run of the model
+    before tuning. If the tuned model won the race, both are from the race, else both are from the
+    verification. None stands for a time that was not measured."""
     if report["tuned_is_faster"]:
         return report["tuned_ms"]["median"], report["untuned_ms"]["median"]
     verified = (report["verification"] or {}).get("latency_ms")

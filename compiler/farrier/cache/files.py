@@ -1,9 +1,9 @@
 """An index of the hashes of files, so that unchanged files are not hashed again.
 
-A file is unchanged if its path leads to the same inode with the same size and times. A file that
-was written less than `GRANULE_NS` before it was hashed may change again without a change of its
-times, because the clocks of file systems have a coarse resolution: it is hashed again until it is
-older, as git does.
+A file is unchanged if its path leads to the same inode, with the same size and times. There is an
+exception: the clocks of file systems have a coarse resolution, so a file that was written less than
+`GRANULE_NS` before it was hashed may have changed again without a change of its times. Such a file
+is hashed again, as git does.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ class FileIndex:
     """The content hashes of models by the path of their main file, stored as one small file each in
     `folder`.
 
-    An entry holds the path of each file, and the path to which it resolves, because symbolic links
-    of the model, of its data and of folders above may be changed.
+    The entry of a model contains the path of each of its files, and the path to which it resolves.
+    Both are compared, because symbolic links to the model, to its data, or in the folders above may
+    be changed.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -24,9 +24,9 @@ _reading = threading.Lock()
 
 
 def entry_key(content: str, options: CompileOptions, sizes: Mapping[str, int]) -> str:
-    """Return a key of 64 hex digits over the model's content, every option that affects the code,
-    the target as this machine resolves it, the fixed sizes of dims by name, and the compiler
-    itself."""
+    """Return the key of a cache entry, 64 hex digits. It is a hash of the model's content, of every
+    option that affects the code, of the target as this machine resolves it, of the fixed sizes of
+    dims by name, and of the compiler itself."""
     target = parse_target(options.target)
     asked = {
         **dataclasses.replace(options, cores=0).to_dict(),

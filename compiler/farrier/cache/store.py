@@ -169,8 +169,9 @@ class Store:
         """Hold the lock of an entry within the `with` block, so that only one process and thread
         compiles it.
 
-        Others wait until that one finishes or dies, for at most `WAIT_S`, and warn that they wait.
-        If locks do not work, nobody waits.
+        Other processes and threads wait until the holder finishes or dies, for at most `WAIT_S`
+        seconds, and report by `warn` that they wait. If the file system does not support locks,
+        they do not wait.
         """
         with contextlib.ExitStack() as held:
             with contextlib.suppress(OSError):

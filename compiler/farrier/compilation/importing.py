@@ -65,7 +65,8 @@ def typed(
     hot: Sequence[Hot] = (),
     typical: Hot = MappingProxyType({}),
 ) -> ImportedModel:
-    """Return the graph that the model's frontend builds for these shapes."""
+    """Import the model by the frontend of its format, with the given input shapes. `hot` are the
+    shapes that get specialized code, and `typical` the typical sizes."""
     if isinstance(model, Source):
         return model.imported(shapes, hot, typical)
     return frontend_of(model).import_model(model, shapes, hot, typical)

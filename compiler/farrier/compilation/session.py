@@ -53,8 +53,8 @@ class Resources(TypedDict, total=False):
 @dataclasses.dataclass(frozen=True)
 class Session:
     """The state of one compilation. A model with hot sizes (sizes that get code of their own) has
-    several specializations, each of which is compiled in the same way as the only one of a model
-    without."""
+    several specializations; each of them is compiled in the same way. A model without hot sizes has
+    a single one."""
 
     model: Model | Source
     name: str

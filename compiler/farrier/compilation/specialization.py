@@ -101,8 +101,8 @@ def from_records(session: Session, current: Specialization) -> Specialization:
 
 
 def tuned(session: Session, current: Specialization, options: CompileOptions) -> Specialization:
-    """Return the specialization with the best schedules that tuning reaches within this
-    specialization's share of the options' trials and budget."""
+    """Return the specialization with the best schedules that tuning finds. The trials and the time
+    budget in `options` are divided among all specializations."""
     options = options.shared(max(1, len(session.hot)))
     clock = Clock(options.budget_s)
     comparison = current.comparison.by(clock, racers=2 if current.in_use is current.default else 3)
@@ -149,8 +149,9 @@ def raced(
     comparison: Comparison,
     clock: Clock,
 ) -> Specialization:
-    """Return the specialization with the new variant, if complete models with it win a race against
-    the variant in use: kernels that are faster alone may be slower together."""
+    """Return the specialization with the new variant if it is faster than the variant in use, both
+    measured as complete models: kernels that are faster alone may be slower together. Otherwise
+    return it unchanged."""
     if variant.is_same_code(current.variant):
         return dataclasses.replace(current, variant=variant)
     with clock.phase("race"), session.steps("compare") as step:

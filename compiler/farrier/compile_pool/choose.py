@@ -190,8 +190,8 @@ def of_kernel(error: Exception, name: str, origin: str) -> CompilerError:
 
 
 def _of_model(error: Undecided, task: Task, calls: Collection[Call]) -> Undecided:
-    """Translate an undecided comparison in a kernel to one about the sizes of the model, with its
-    node."""
+    """Translate an undecided comparison in a kernel, which is about the kernel's own dims, to the
+    sizes of the model. The result also names the node of the model."""
     call = next(call for call in calls if call.task == task.key)
     own_dims = task.region.given_dims
     meaning: dict[Atom, Extent] = dict(zip(own_dims, call.dims, strict=True))

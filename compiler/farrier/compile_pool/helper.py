@@ -94,7 +94,8 @@ def _answer(message: Mapping[str, Any], target: Target, threads: int) -> dict[st
 
 @functools.lru_cache(maxsize=_SPACES)
 def _space(text: str, target: Target, threads: int) -> Space:
-    """Return the space of a program; cached because tuning requests it repeatedly."""
+    """Return the schedule space of the program in `text`. It is cached, because tuning requests the
+    same space repeatedly."""
     program = parse_ir(text)
     assert isinstance(program, TensorProgram | Function)
     return target.backend.space(program, target, threads)

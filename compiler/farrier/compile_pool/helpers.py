@@ -146,8 +146,9 @@ class CompilePool(Closing):
         return self._queue.put(modules)
 
     def _finished(self, job: CompileRequest, wanted: Collection[str]) -> Made:
-        """Return the results of every module whose kernels are all `wanted`. A module with any
-        other kernel is left out, because its object would define that kernel a second time."""
+        """Return the results of every finished module whose kernels are all in `wanted`. A module
+        that contains any other kernel is left out: its object file would define that kernel in
+        addition to the object file that is requested later."""
         kept = job.numbers(wanted)
         with self._queue.awaited(job, kept):
             while (taken := self._queue.take_here(job)) is not None:
@@ -177,7 +178,8 @@ class CompilePool(Closing):
 
 
 def _kernels(results: Made) -> Kernels:
-    """Return the compiled kernels; if one failed, raise its error instead."""
+    """Return the compiled kernels with their object files. If the compilation of one of them
+    failed, raise its error."""
     interfaces, objects = {}, []
     for key, result in results.items():
         if isinstance(result, CompilerError):
@@ -217,7 +219,7 @@ def _compiled(module: Module, target: Target) -> Made:
 
 
 def _coded(functions: Mapping[str, Function], target: Target, runs_in: str) -> dict[str, Compiled]:
-    """Return the kernels compiled into one object file. Raises CompilerError."""
+    """Compile kernels to a single object file, and return them by name. Raises CompilerError."""
     if not functions:
         return {}
     return dict(zip(functions, codegen([*functions.values()], target, runs_in), strict=True))

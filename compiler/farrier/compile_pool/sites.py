@@ -59,8 +59,8 @@ def _why_slow(
     target: Target,
     calls: Collection[Call],
 ) -> Site | None:
-    """Return the host as a site for the kernels of the device if it runs them at least as fast, by
-    the peak rates of both; None if it does not, or the rates are unknown."""
+    """Return the host as the site of all kernels if, at the peak rates of both machines, the host
+    is at least as fast as the device. Return None if it is not, or if the rates are unknown."""
     own = [call for call in calls if sites[call.task].space != HOST]
     rates = target.backend.rates(target)
     if not own or not rates:
@@ -123,7 +123,8 @@ class _Island:
 def _islands(
     sites: Mapping[str, Site], calls: Collection[Call], constants: Collection[str]
 ) -> Iterator[_Island]:
-    """Yield the maximal sets of tasks of the device that are connected by values."""
+    """Yield the islands: the largest groups of kernels on the device that are connected by values
+    which one of them computes and another reads."""
     on_device = {key for key, site in sites.items() if site.space != HOST}
     on_host = {key for key, site in sites.items() if site.space == HOST}
     group = {key: {key} for key in on_device}

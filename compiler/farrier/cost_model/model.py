@@ -133,8 +133,8 @@ class CostModel:
 
     @classmethod
     def load(cls, data: bytes, name: str = "") -> CostModel:
-        """Return the model that `save` wrote. Raises ValueError for bytes that are not a saved
-        model."""
+        """Return the model that `save` has written as `data`; `name` becomes its name. Raises
+        ValueError if the bytes are not a saved model."""
         try:
             body = json.loads(data)
             model = cls(int(body["parameters"]["seed"]), int(body["parameters"]["nthread"]))

@@ -32,8 +32,9 @@ def pairwise(predicted: Floats, seconds: Floats, margin: float) -> float | None:
 
 
 def top(predicted: Floats, seconds: Floats, count: int) -> float:
-    """Return the best time in a random sample divided by the best time among the `count` candidates
-    of the sample that are ranked first, averaged over many samples; 1 is perfect."""
+    """Return a score of the ranking's first places, at most 1. From a random sample of candidates,
+    the `count` candidates that are ranked first are selected. The score is the best time in the
+    sample divided by the best time among the selected ones, averaged over many samples."""
     rng = np.random.default_rng(0)
     ratios = []
     for _ in range(_DRAWS):

@@ -69,10 +69,11 @@ def front(
     areas: Sequence[Mapping[str, int]],
     mhz: Sequence[float | None] | None = None,
 ) -> list[bool]:
-    """Return for each shape whether it is on the Pareto front of one model: no other shape is as
-    good in cycles, in each figure of the area and in the share that it runs, and better in one of
-    them. With the clocks of all shapes, times take the place of cycles. A shape that runs nothing
-    is not on it."""
+    """Return, for each shape (accelerator description), whether it is on the Pareto front of one
+    model. It is on the front if no other shape is at least as good in every figure and better in
+    one. The figures are the cycles, the figures of the area, and the share of the model that runs
+    on the accelerator. If `mhz` has the clocks of all shapes, times are compared instead of cycles.
+    A shape on which nothing runs is never on the front."""
     clocks = [each for each in mhz or () if each is not None]
     times = [
         each.cycles / (clocks[n] if len(clocks) == len(figures) else 1)

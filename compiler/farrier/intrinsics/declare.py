@@ -42,8 +42,8 @@ class Writer(Protocol):
         ...
 
     def effect(self, name: str, result: Type | str, *arguments: Argument) -> Operand:
-        """Emit a call of a function with side effects, which must not be merged with other calls or
-        moved; return its result."""
+        """Emit a call of a function with side effects, and return its result. The call must not be
+        merged with other calls or moved."""
         ...
 
     def assembly(self, text: str, constraints: str, result: Type) -> Operand:
@@ -116,9 +116,9 @@ Emit: TypeAlias = Callable[[Writer, Sequence[Operand]], Operand]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RowRegisters:
-    """The registers that hold a tile of rows. The functions `load` and `store` take the number
-    of rows, the bytes of a row, the address of the first row and the bytes from one row to the
-    next."""
+    """The registers that hold a tile of rows. The functions `load` and `store` move a tile between
+    memory and registers. Their parameters are the number of rows, the length of a row in bytes, the
+    address of the first row, and the distance from one row to the next in bytes."""
 
     type: Type
     load: Callable[[Writer, int, int, Operand, Operand], Operand]

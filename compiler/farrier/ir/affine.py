@@ -173,8 +173,9 @@ class Simplifier:
     def _inherited(
         self, expr: Expr, what: Callable[[Simplifier], Known[T]]
     ) -> tuple[Expr, T] | None:
-        """Return the result that an enclosing simplifier cached for `expr`, in the cache that
-        `what` selects, or None if there is none or a fact of an inner branch may change it."""
+        """Look for a result for `expr` that an enclosing simplifier has cached. `what` selects the
+        kind of result, and thus the cache. Return None if there is none, or if a fact that an inner
+        branch has added may change the result."""
         changed, before = self._changed, self._parent
         while before is not None:
             entry = what(before).get(id(expr))
@@ -272,9 +273,9 @@ class Simplifier:
         return branch
 
     def over(self, ranges: Mapping[str, Extent]) -> Simplifier:
-        """Return the simplifier for the body of loops over `ranges`. It shares one table of the
-        ranges of variables with this simplifier and with all that were derived from it, so a new
-        variable becomes known to all of them."""
+        """Return the simplifier for the body of loops whose variables have the extents `ranges`.
+        All simplifiers that derive from one another share a single table of extents, so the new
+        variables become known to all of them."""
         facts: dict[Expr, Bounds] = {}
         for name, extent in ranges.items():
             outer = self.ranges.setdefault(name, extent)
@@ -675,8 +676,8 @@ def to_expr(form: Linear) -> Expr:
 
 
 def _is_negative(factor: Extent) -> bool:
-    """Check whether a coefficient is never positive, so that its term is written with a minus
-    sign."""
+    """Check whether a coefficient is zero or negative for all values of its symbols. Its term is
+    then written with a minus sign."""
     return factor < 0 if isinstance(factor, int) else is_less(factor, 1)
 
 

@@ -39,8 +39,8 @@ def with_choices(function: Function, values: Mapping[str, int]) -> Function:
 
 
 def _taken(stmt: If) -> Stmt:
-    """Return the branch of an If that its constant condition selects; the If itself if its
-    condition is not constant."""
+    """If `stmt` is an If whose condition is constant, return the branch that the condition selects.
+    Otherwise return `stmt`."""
     test = stmt.condition
     if not isinstance(test, Binary) or test.op is not BinaryOp.LT:
         return stmt

@@ -75,8 +75,9 @@ class StoredConstants(Mapping[str, Array]):
 
 
 def beside(text: Path) -> StoredConstants:
-    """Return the constants of a text: those in the folder next to it, or, if the text is one of
-    several files in a folder of their own, those next to that folder."""
+    """Return the constants that belong to the IR text in the file `text`. They are in a folder
+    next to the file or, if a dump wrote several texts into a folder of their own, next to that
+    folder."""
     folders = (text.parent / FOLDER, text.absolute().parent.parent / FOLDER)
     return StoredConstants(next((folder for folder in folders if folder.is_dir()), folders[0]))
 

@@ -513,9 +513,9 @@ def _product(left: Extent, right: Extent) -> Extent:
 def _divmod(left: Extent, right: Extent) -> tuple[Extent, Extent]:
     """Return the quotient, rounded down, and the remainder.
 
-    Raises ZeroDivisionError, and Undecided for a divisor that may be zero or less. There is one
-    exception to the latter: if the divisor is a factor of the sum, the exact quotient is returned,
-    which holds wherever the divisor is not 0 and is used at the other sizes, too.
+    Raises ZeroDivisionError for the divisor 0, and Undecided for a divisor that may be zero or
+    negative. An exception is a divisor that is a factor of the sum: the exact quotient is then
+    returned for all sizes, although it only holds where the divisor is not 0.
     """
     if isinstance(left, int) and isinstance(right, int):
         return divmod(left, right)
@@ -925,9 +925,10 @@ def _by_case(extent: Dim) -> tuple[DimOp, Extent, Extent] | None:
 
 
 def _least(extent: Extent, cases: int = _MOST_CASES) -> int:
-    """Return a lower bound of an extent that takes into account how quotients, remainders, minima,
-    maxima and bounded symbols depend on its other terms. The computation adds but never divides, so
-    that division can call it."""
+    """Return a lower bound of an extent. It is closer than the sum of the bounds of all terms,
+    because it takes into account how quotients, remainders, minima, maxima and bounded symbols
+    depend on the other terms. The computation uses no division, because division itself calls
+    it."""
     low = bounds(extent)[0]
     if low > 0 or not isinstance(extent, Dim):
         return low

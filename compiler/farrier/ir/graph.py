@@ -166,9 +166,9 @@ def is_of_numpy(dtype: np.dtype[Any]) -> bool:
 
 
 def digest_of(data: npt.NDArray[Any]) -> str:
-    """Return the sha256 of dtype, shape and bytes. For a type that numpy does not define, the size
-    of an element is hashed in place of the dtype, so that the raw bytes in a .npy file have the
-    same digest."""
+    """Return the sha256 of the dtype, shape and bytes of an array. For a dtype that numpy does not
+    define, the size of an element is hashed instead of the dtype: in a .npy file such an array is
+    stored as raw bytes, and must have the same digest."""
     import numpy as np
 
     dtype = data.dtype.str if is_of_numpy(data.dtype) else f"<V{data.itemsize}"

@@ -195,7 +195,8 @@ class Symbol:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Instruction:
-    """An operation on operands. As an operand of others, it stands for its result."""
+    """An operation applied to operands. Used as an operand of another instruction, it denotes its
+    own result."""
 
     operation: Operation
     type: Type

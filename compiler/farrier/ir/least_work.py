@@ -109,9 +109,9 @@ def _conjuncts(condition: Expr) -> Iterator[Expr]:
 
 
 def _inside(factor: Expr, written: Mapping[str, Stage]) -> Iterator[Expr]:
-    """Yield the conditions under which a factor is not padding: its indices lie within its buffer,
-    outside the halo, and the elementwise stage that computes it, if any, does not pad at that
-    point."""
+    """Yield the conditions under which `factor`, a factor of a product, is not padding. Its indices
+    must lie within its buffer, excluding the halo. If an elementwise stage in `written` computes
+    the buffer, that stage must not pad at this point either."""
     if not isinstance(factor, Load):
         return
     for index, extent in zip(factor.indices, factor.buffer.shape, strict=True):

@@ -106,13 +106,13 @@ class Statement:
 
     @property
     def reads(self) -> tuple[Buffer, ...]:
-        """The buffers that the statement itself reads, without those from which its expressions
-        load."""
+        """The buffers that the statement itself reads, other than by Loads in its expressions."""
         return ()
 
     @property
     def hints(self) -> tuple[Buffer, ...]:
-        """The buffers that the statement itself refers to without reading or writing them."""
+        """The buffers that the statement itself refers to without reading or writing them, as a
+        prefetch does."""
         return ()
 
 

@@ -190,8 +190,9 @@ class _Touches:
         return clashing
 
     def note(self, at: Array, threads: Array, blocks: Array, time: int, statement: int) -> None:
-        """Record the threads and blocks that access elements now; `_SEVERAL` stands for more than
-        one."""
+        """Record, for the elements `at`, which thread and block access them now, with the time and
+        the statement. If several threads access an element, `_SEVERAL` is recorded instead of a
+        number."""
         fresh = self.time[at] != time
         self.thread[at[fresh]] = threads[fresh]
         self.time[at] = time
@@ -343,8 +344,8 @@ class _Blocks:
         return np.zeros(self._shape, np.int64)
 
     def _offsets(self, buffer: Buffer, indices: list[Array], owners: Array, stmt: Stmt) -> Array:
-        """Return the offsets of elements in the memory that holds all copies of a buffer. Raises
-        CompilerError for an index outside the buffer."""
+        """Return the offset of each accessed element in an array that holds all copies of a buffer;
+        `owners` selects the copy. Raises CompilerError for an index outside the buffer."""
         layout = buffer.element_layout
         shape = layout.physical_shape(buffer.type.static_shape)
         parts = []
@@ -467,8 +468,8 @@ class _Blocks:
         *,
         writes: bool,
     ) -> None:
-        """Record an access to elements by threads. Raises CompilerError if it races with an earlier
-        one."""
+        """Record that `threads` of `blocks` access the elements `at` of a buffer. Raises
+        CompilerError if an access races with an earlier one."""
         is_workgroup = buffer.scope is MemoryScope.WORKGROUP
         history, shadow = self._history, self._shadows[buffer.name]
         time = history.workgroup if is_workgroup else history.device

@@ -62,7 +62,8 @@ def erf(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _in_float64(function: Function) -> Function:
-    """Wrap a function so that it computes in float64 and rounds to the dtype of its operand."""
+    """Wrap a function of an array so that it is computed in float64, and the result is rounded to
+    the dtype of the argument."""
 
     @functools.wraps(function)
     def rounded(x: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -250,8 +250,9 @@ class Layout:
     def blocked(
         cls, rank: int, axis: int, block: int, halo: tuple[tuple[int, int], ...] = ()
     ) -> Layout:
-        """Return a layout with `axis` split by `block`: its outer dimension keeps the axis's
-        position, and its inner dimension goes last."""
+        """Return a layout with `axis` split into blocks of `block` elements. Two dimensions replace
+        the axis: the number of the block takes the position of the axis, and the position within
+        the block becomes the innermost dimension."""
         outer = (PhysicalDim(a, block if a == axis else 1) for a in range(rank))
         return cls((*outer, PhysicalDim(axis, 1, block)), halo)
 

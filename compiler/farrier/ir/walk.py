@@ -72,7 +72,7 @@ class PerClass(dict[type, T]):
 
 
 def _names(kind: type) -> tuple[str, ...]:
-    """Return the names of the fields of a node class that may hold nodes."""
+    """Return the names of those fields of the node class `kind` that may contain nodes."""
     return tuple(f.name for f in dataclasses.fields(kind) if f.type not in _LEAVES)
 
 

@@ -49,9 +49,9 @@ def object_of(text: str, machine: LLVMMachine) -> bytes:
 def joined_object(
     texts: Sequence[str], exports: Iterable[str] | None, machine: LLVMMachine
 ) -> bytes:
-    """Return one object file that contains several modules. Functions not in `exports` (None: all
-    are exported) become local, so that objects of different models do not define the same symbol.
-    Raises the same errors as `object_of`."""
+    """Return one object file that contains several LLVM modules. Only the functions in `exports`
+    stay visible to the linker (None: all), so that the objects of different models do not define
+    the same symbol. Raises the same errors as `object_of`."""
     context = initialized().create_context()
     whole, *others = [_parse(text, machine, context) for text in texts]
     for module in others:

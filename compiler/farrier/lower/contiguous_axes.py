@@ -126,7 +126,8 @@ class _Links:
         self._drop_lone(stage, joint)
 
     def _drop_lone(self, stage: Stage, joint: Mapping[tuple[str, bool], int]) -> None:
-        """Remove pairs of axes of which either occurs somewhere without the other."""
+        """Remove each pair of axes of the stage if either axis occurs in an index without the
+        other. `joint` counts how often the two occur together."""
         used = collections.Counter(n.name for n in walk(stage.body) if isinstance(n, Var))
         for first, second in _neighbours(stage):
             together = joint.get((first.name, True), 0)

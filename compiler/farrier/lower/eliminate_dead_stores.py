@@ -28,8 +28,9 @@ _IDENTITIES = {op.binary: op for op in ReduceOp}
 
 
 def eliminate_dead_stores(function: Function) -> Function:
-    """Drop stores that combine an element with the identity of a reduction, stores to buffers that
-    nothing reads, and the loops, conditions and buffers that then are empty.
+    """Drop stores that have no effect: stores that combine an element with the identity of a
+    reduction, and stores to buffers that nothing reads. Also drop the loops, conditions and buffers
+    that are empty afterwards.
 
     before:
         @function
@@ -86,7 +87,8 @@ def loop_over(loop: For, body: Stmt) -> Stmt:
 
 
 def either(condition: Expr, then: Stmt, otherwise: Stmt) -> Stmt:
-    """Return an If with these branches; an empty statement if both branches are empty."""
+    """Return an If with the branches `then` and `otherwise`, or an empty statement if both branches
+    are empty."""
     if then == otherwise == EMPTY:
         return EMPTY
     return If(condition, then, None if otherwise == EMPTY else otherwise)
@@ -99,8 +101,8 @@ def allocated(buffer: Buffer, body: Stmt) -> Stmt:
 
 
 def _is_read(stmt: Stmt, buffer: Buffer) -> bool:
-    """Check whether a statement uses a buffer other than by storing to it; a sum that adds to its
-    own element counts as a store."""
+    """Check whether a statement uses a buffer in other ways than by stores to it. A store that adds
+    to its own element counts as a store, although it reads the element."""
     return any(_reads(s, buffer) for s in walk_stmts(stmt))
 
 

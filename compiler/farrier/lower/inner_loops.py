@@ -20,10 +20,12 @@ def is_decided_within(guard: Guard, body: Stmt, is_symbolic: bool) -> bool:
     """Check whether a guard should be decided by a serial loop within `body`, not by the loop
     around `body`.
 
-    In an inner loop that does enough work, a test costs next to nothing, whereas deciding the guard
-    in the outer loop costs a copy of all code next to the inner loop. A symbolic guard may be
-    decided anywhere within; a guard on constants is left only to the loop whose variable it
-    mentions. The outermost suitable loop is examined: it can pass the guard on to loops within it.
+    In an inner loop that does enough work, a test costs next to nothing. Deciding the guard in the
+    outer loop, in contrast, costs a copy of all code next to the inner loop.
+
+    A guard on symbolic sizes may be decided in any inner loop. A guard on constants is only left to
+    the loop whose variable it mentions. Only the outermost suitable loop is examined, since it can
+    in turn leave the guard to a loop within it.
     """
     names = {name for atom in guard.inner for name in variables(atom)}
     loops = [loop for loop in _serial_loops(body) if loop.var in names]

@@ -61,8 +61,8 @@ def _buffers(program: TensorProgram, padding: Padding) -> dict[str, Buffer]:
 
 
 def _nests(stage: Stage, padding: Padding, buffers: dict[str, Buffer]) -> list[Stmt]:
-    """Return the nests of a stage; for a reduction, the nest that initializes it and the nest that
-    updates it."""
+    """Return the loop nests that compute a stage: one nest or, for a reduction, a nest that
+    initializes the result and a nest that updates it."""
     name = stage.buffer.name
     shape = padding.shapes.get(name, stage.buffer.shape)
     spatial = [(axis.name, extent) for axis, extent in zip(stage.axes, shape, strict=True)]

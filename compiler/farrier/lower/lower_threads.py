@@ -71,9 +71,9 @@ class _Part:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Access:
-    """An access that other threads can observe: the buffer, whether the access writes, whether only
-    the first thread of the block performs it, and the slice of the buffer, or None if that is not
-    known."""
+    """An access that other threads may observe. `part` is the slice of the buffer that is accessed,
+    or None if it is not known. The other fields are the buffer, whether the access writes, and
+    whether only the first thread of the block performs it."""
 
     name: str
     writes: bool
@@ -81,8 +81,8 @@ class _Access:
     part: _Part | None
 
     def clashes(self, other: _Access) -> bool:
-        """Check whether a barrier must separate two accesses: they may touch one element, and one
-        writes."""
+        """Check whether two accesses need a barrier between them: they may access the same element,
+        and at least one of them writes it."""
         if self.name != other.name or not (self.writes or other.writes):
             return False
         if self.is_first and other.is_first:
@@ -109,9 +109,9 @@ _APART = _Access("", writes=False, is_first=False, part=None)
 def lower_threads(function: Function) -> Function:
     """Merge the phases of each launch into one nest of thread loops.
 
-    A barrier is placed before a phase that accesses memory which another phase may have accessed
-    since the last barrier, if one of the two accesses writes. A phase of fewer threads than others
-    becomes conditional.
+    A barrier is placed before a phase if it accesses memory that another phase may have accessed
+    since the last barrier, and at least one of the two accesses is a write. A phase with fewer
+    threads than others becomes conditional.
 
     before:
         @function
@@ -192,8 +192,8 @@ class _Launch:
         return body
 
     def _allocate(self, stmt: Stmt) -> None:
-        """Record the buffers that are allocated around phases, shared and private ones
-        separately."""
+        """Record the buffers that `stmt` allocates around phases: the buffers that all threads
+        share, and the buffers that each thread or subgroup has for itself."""
         ranks = {
             buffer.name: len(nest) for nest, body in phases(stmt) for buffer, _ in touched(body)
         }
@@ -343,8 +343,8 @@ class _Launch:
         return buffer.scope not in UNSEEN and buffer.name in self._written
 
     def _as_threads(self, nest: tuple[For, ...], body: Stmt) -> Stmt:
-        """Return the phase as each thread runs it, under a condition if not all threads take
-        part."""
+        """Return a phase as the code of a single thread. If not all threads of the block take part
+        in the phase, the code is under a condition."""
         extents = extents_of(nest)
         variables: dict[str, Expr] = {}
         condition: Expr | None = None

@@ -19,8 +19,9 @@ from farrier.ir.walk import walk
 
 
 def in_memory_order(program: TensorProgram) -> TensorProgram:
-    """Return the program with row-major buffers in the place of those with channels last. Constants
-    keep their layouts, by which they are packed."""
+    """Return the program with row-major buffers instead of buffers in the layout with channels
+    last; their axes are permuted. Constants keep their layouts, since these determine how they are
+    packed."""
     buffers = (*program.inputs, *(stage.buffer for stage in program.stages))
     orders = {buffer.name: _order(buffer) for buffer in buffers if _is_changed(buffer)}
     if not orders:

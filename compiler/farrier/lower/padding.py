@@ -33,8 +33,8 @@ class Padding:
 
 
 def plan_padding(program: TensorProgram) -> Padding:
-    """Choose the stages that compute complete blocks, and the layouts that constants need for
-    that."""
+    """Choose the stages that compute complete blocks, including the padding of the last block. Also
+    choose the layouts with complete blocks that the constants read by these stages need."""
     plan = Padding({}, {})
     stages = {stage.buffer.name: stage for stage in program.stages}
     for stage in reversed(program.stages):

@@ -103,8 +103,9 @@ def is_left_to_tile(
     """Check whether a guard should be decided at the allocation of a register tile within `body`,
     the body of the loop over `var`.
 
-    That is the case if the guard bounds the used part of that tile, at least `least_else` unrolled
-    stores stand next to the tile, and a single iteration of the loops around uses it in part.
+    Three conditions must hold: the guard limits the used part of the tile; at least `least_else`
+    unrolled stores are outside of the tile in `body`; and only a single iteration of the
+    surrounding loops uses the tile in part.
     """
     if guard.soft:
         return False

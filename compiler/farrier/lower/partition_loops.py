@@ -124,9 +124,9 @@ class _Partitioner:
         assert_never(stmt)
 
     def _tile(self, stmt: Alloc, context: Simplifier) -> Stmt | None:
-        """Decide the guards that were left to a register tile: return the tile in a version for
-        iterations that use it completely and a version for the iteration that uses it in part.
-        Return None if no guard was left to the tile."""
+        """Decide the guards that were left to a register tile. Return an If with two versions of
+        the tile: one for iterations that use it completely, and one for the single iteration that
+        uses a part of it. Return None if no guard was left to the tile."""
         if stmt.buffer.scope is not MemoryScope.REGISTER:
             return None
         for var in self._left:
@@ -202,8 +202,8 @@ class _Partitioner:
         return guards
 
     def _cut(self, loop: For, guards: list[Guard], context: Simplifier) -> Extent | None:
-        """Return the iteration at which to cut the loop so that a guard holds throughout one of the
-        two parts, or None if no cut is worthwhile."""
+        """Return the iteration at which to cut the loop in two, such that some guard always holds
+        in one of the two parts. Return None if no cut is worthwhile."""
         at = Var(loop.var)
         for guard in guards:
             if len(guard.outer) != 1:
@@ -246,9 +246,9 @@ class _Partitioner:
         tested: tuple[Linear, ...] = (),
         is_edge: bool = False,
     ) -> Stmt:
-        """Return the body of the loop over `var`, with an If around it for each guard that outer
-        terms can decide and that is not in `tested`. If `is_edge`, a symbolic guard is known to
-        fail, and further copies are made for narrower tiles only."""
+        """Return the body of the loop over `var`, within an If for each guard that the outer terms
+        decide. Guards in `tested` are already decided. If `is_edge` is true, a symbolic guard is
+        known to fail here, and further copies of the body are made for narrower tiles only."""
         sunk = left = False
         for guard in guards:
             test = Linear(guard.outer, guard.low)
@@ -334,8 +334,8 @@ class _Partitioner:
         guard: Guard,
         tested: tuple[Linear, ...],
     ) -> Stmt | None:
-        """Return the body of the loop over `var` in a tail: a chain of conditions that selects the
-        narrowest tile that holds all used elements. Return None if no tile in the tail can be
+        """Return the body of the loop over `var` for a tail. It is a chain of Ifs that selects the
+        narrowest tile with room for all used elements. Return None if no tile in the tail can be
         narrower."""
         test = Linear(guard.outer, guard.high)
         if not self._symbolic or test in tested:
@@ -381,8 +381,8 @@ class _Partitioner:
         guard: Guard,
         tested: tuple[Linear, ...],
     ) -> Stmt:
-        """Return the body of the loop over `var` where a guard fails for part of a tile; no other
-        guard with the same outer terms is decided around the body."""
+        """Return the body of the loop over `var` for the iterations in which `guard` fails for a
+        part of a tile. Other guards with the same outer terms are not decided around this body."""
         guards = self._open_guards(body, var, context)
         same = (Linear(g.outer, g.low) for g in guards if g.outer == guard.outer)
         return self._branch(var, kind, body, context, guards, (*tested, *same))

@@ -75,7 +75,8 @@ def run_loop_passes(
 
 
 def _check(name: str, before: Function, after: Function) -> None:
-    """Verify the result of a pass, and that its text can be parsed back. Raises CompilerError."""
+    """Verify the result of the pass `name`, and check that the parser reads its text back. Raises
+    CompilerError."""
     try:
         verify_function(after)
         if parse_ir(print_ir(after)) != after:

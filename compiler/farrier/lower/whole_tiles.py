@@ -106,8 +106,8 @@ def _fills_registers(stmt: Stmt) -> bool:
 def _stores(
     stmt: Stmt, conditions: tuple[Expr, ...], ranges: Mapping[str, Extent]
 ) -> Iterator[tuple[Store, tuple[Expr, ...], Mapping[str, Extent]]]:
-    """Yield each store of a statement that fills registers, with the conditions and loops around
-    it."""
+    """Yield each store within a statement that only fills registers, together with the conditions
+    and the extents of the loops around it."""
     match stmt:
         case For(var, extent, _, body):
             yield from _stores(body, conditions, {**ranges, var: extent})
@@ -145,8 +145,8 @@ def _is_vectorized(stmt: Stmt) -> TypeGuard[For]:
 def _unguarded(
     stmt: Stmt, context: Simplifier, inner: dict[str, Extent], lanes: frozenset[str]
 ) -> Stmt:
-    """Return the statement without conditions except those on lanes, with the index of every load
-    from memory clamped to its buffer."""
+    """Return the statement without its conditions, except those on lanes. Loads that the conditions
+    guarded are clamped: their indices never lie outside of the buffer's memory."""
     match stmt:
         case For(var, extent, kind, body):
             return For(var, extent, kind, _unguarded(body, context, {**inner, var: extent}, lanes))
@@ -172,7 +172,8 @@ def _unguarded(
 
 
 def _within(simplifier: Simplifier, index: Expr, buffer: Buffer, axis: int) -> Expr:
-    """Return the index clamped to the memory of an axis; unchanged if it cannot lie outside."""
+    """Return `index` clamped to the memory of `axis` of the buffer, or unchanged if it can never be
+    outside."""
     before = buffer.layout.halo_of(axis)[0] if buffer.layout is not None else 0
     end = coverage(buffer, axis)
     low, high = simplifier.bounds(index)

@@ -21,9 +21,9 @@ _THREADS = 64  # Two subgroups of most GPUs, and one on GPUs with subgroups of 6
 
 
 def write_whole_words(function: Function) -> Function:
-    """Prevent two threads from writing parts of one word. An output of 8 or 16 bits for which they
-    would is computed in a workspace buffer of 32 bits per element, and an additional launch packs
-    it.
+    """Prevent two threads from writing parts of the same 32-bit word. If that would happen for an
+    output with elements of 8 or 16 bits, the output is first computed in a workspace buffer with 32
+    bits for each element. An additional launch then packs the elements into words.
 
     before:
         @function

@@ -19,8 +19,9 @@ from farrier.targets import Target
 def packing_function(
     name: str, params: Sequence[Buffer], pairs: Sequence[tuple[Buffer, Buffer]]
 ) -> Function:
-    """Return a function of `params` that, for each pair (plain, packed) of them, copies every
-    element from the plain buffer to its position in the packed one. Padding is not written."""
+    """Return a loop function with the parameters `params` that packs buffers. For each pair (plain,
+    packed) in `pairs`, it copies every element from the plain buffer to its position in the packed
+    buffer. The padding of the packed buffer is not written."""
     nests: list[Stmt] = []
     for number, (plain, packed) in enumerate(pairs):
         loops = [f"c{number}_{axis}" for axis in range(len(plain.shape))]

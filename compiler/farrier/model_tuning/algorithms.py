@@ -89,8 +89,9 @@ def plausible(layer: Layer) -> list[Algorithm]:
 def contenders(
     prepared: Graph, default: Variant, chosen_one: Variant, records: RecordStore
 ) -> list[Variant]:
-    """Return the variant with the best known algorithms, and variants with algorithms that are
-    almost as fast, which may win with other schedules."""
+    """Return the variants to compare in the model: `chosen_one`, which has the best known algorithm
+    of each layer, followed by variants with algorithms that are almost as fast and may win with
+    other schedules."""
     settings = default.settings
     best = known_algorithms(prepared, settings, records)
     variants = [chosen_one]
@@ -109,8 +110,8 @@ def contenders(
 
 
 def unmeasured(prepared: Graph, settings: Settings, records: RecordStore) -> list[Layer]:
-    """Return one layer of each shape for which several algorithms are plausible and no record
-    decides."""
+    """Return one layer of each shape whose algorithm is still open: several algorithms are
+    plausible, and the records do not decide between them."""
     shapes = {layer.key: layer for layer in layers(prepared, settings)}
     return [
         layer

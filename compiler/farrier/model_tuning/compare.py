@@ -484,9 +484,9 @@ def predicted(variant: Variant) -> float:
 
 
 def _schedule(seconds: float, run_s: float, threads: int) -> tuple[int, TimingPolicy]:
-    """Return the number of turns, and the timing policy of each, for a measurement of about
-    `seconds` of runs that take `run_s` each. The first run of a turn is not timed, and neither is a
-    second one if the turn has many runs."""
+    """Plan a measurement that takes about `seconds`, of a model whose run takes `run_s`. Return the
+    number of turns into which the runs are divided, and the timing policy of each turn. The first
+    run of a turn is not timed; in a turn with many runs, the second run is not timed either."""
     runs = int(seconds / run_s)
     most = max(_TURNS, int(seconds / _TURN_S))
     turns = min(max(runs // _USUAL_RUNS, _LEAST_TURNS), most)

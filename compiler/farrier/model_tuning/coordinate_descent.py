@@ -197,8 +197,8 @@ class CoordinateDescent:
             return best
 
     def _tried(self, rivals: Sequence[Variant], size: _Round) -> _Candidates:
-        """Return, for each kernel, its current schedule followed by the candidates to compare with
-        it, without candidates that do not compile."""
+        """Return, for each kernel, the schedules to measure in this round: its current schedule,
+        followed by new candidates that compile."""
         ahead, self._ahead = self._ahead, None
         candidates = self._candidates(rivals, size) if ahead is None else ahead.result()
         choices = {key: choice for rival in rivals for key, choice in rival.choices.items()}
@@ -215,8 +215,8 @@ class CoordinateDescent:
         }
 
     def _candidates(self, rivals: Sequence[Variant], size: _Round) -> _Candidates:
-        """Return the next candidates of each kernel, after compiling them as far as they
-        compile."""
+        """Return the next candidates of each kernel, and compile them. The number of candidates is
+        in proportion to the kernel's possible gain. Candidates that do not compile are included."""
         self._model.fit()
         choices = {key: choice for rival in rivals for key, choice in rival.choices.items()}
         gains = {
@@ -311,7 +311,8 @@ class CoordinateDescent:
         return blamed
 
     def _take_up(self, key: str, choice: ScheduledTask, variant: Variant) -> None:
-        """Start the search of a kernel from its records."""
+        """Start the search for better schedules of the kernel `key`, and let it learn from the
+        kernel's records."""
         settings, space = variant.settings, choice.space
         search = EvolutionarySearch(key, space, self._model, self._seed, Context.MODEL)
         fingerprint = settings.target.fingerprint
@@ -353,8 +354,8 @@ class CoordinateDescent:
         return None
 
     def _keep(self, before: Variant, after: Variant, again: RecordStore) -> None:
-        """Add the times of the new schedules, and of the schedules that they replace, to the
-        records."""
+        """Add two results to the records for each kernel whose schedule changes from `before` to
+        `after`: the times of the old and of the new schedule, which `again` has."""
         for key, choice in after.choices.items():
             if choice.decisions != before.choices[key].decisions:
                 records_of_task = {
@@ -423,8 +424,8 @@ def shared_out(count: int, gains: Mapping[str, float], most: Mapping[str, int]) 
 
 
 def _as_before(variant: Variant, tried: _Candidates, records: Iterable[TuningRecord]) -> Variant:
-    """Return the variant with the schedules that the candidates are compared with, and their
-    times."""
+    """Return the variant with the schedule of each kernel with which its candidates were compared
+    (the first in `tried`), and the time of that schedule."""
     measured = {(record.task, record.decisions): record.seconds for record in records}
     choices = dict(variant.choices)
     for key, (usual, *_) in tried.items():
@@ -435,7 +436,8 @@ def _as_before(variant: Variant, tried: _Candidates, records: Iterable[TuningRec
 
 
 def _promising(choice: ScheduledTask, records: Iterable[TuningRecord]) -> list[Decisions]:
-    """Return the current schedule of a kernel, and the fastest of the candidates that beat it."""
+    """Return the current schedule of a kernel, followed by the fastest of the candidates that were
+    clearly faster in a brief measurement."""
     usual = pairs(choice.decisions)
     measured = {r.decisions: r.seconds for r in records if r.task == choice.task.key}
     bar = (1 - MARGIN) * measured.get(usual, 0.0)

@@ -100,9 +100,9 @@ def shapes_at(model: ImportedModel, sizes: Mapping[str, int]) -> dict[str, tuple
 
 
 def with_shared_panels(hot: Variant, general: Variant) -> Variant:
-    """Return the variant for a hot (frequent) size in which weights are packed in panels of the
-    same width as in the general variant, where that costs next to nothing, so that they are packed
-    only once."""
+    """Return the variant for a hot (frequent) size in which kernels read weights in panels of the
+    same width as the general variant does, where that costs next to nothing. These weights are then
+    packed only once."""
     widths = {weights: general.choices[key].decisions.get(PANEL) for weights, key in _read(general)}
     choices = dict(hot.choices)
     for weights, key in _read(hot):
@@ -128,13 +128,13 @@ def _read(variant: Variant) -> Iterator[tuple[Hashable, str]]:
 
 
 def with_shared_kernels(hot: Variant, general: Variant, sizes: Mapping[str, int]) -> Variant:
-    """Return the variant for a hot (frequent) size with kernels of the general variant in place of
-    its own, as long as the predicted loss of time of all of them together stays small.
+    """Return the variant for a hot (frequent) size in which kernels of the general variant replace
+    some of its own. The total predicted loss of time must stay small.
 
-    If all symbolic dims of a kernel are 1 at that size, as for a batch of one, the general kernel
-    runs the same tiles in the same order as a specialized one with equal decisions. Other kernels
-    are shared if the model spends little time in them, since a second kernel to compile and a
-    second packing of weights would gain next to nothing.
+    If all symbolic dims of a kernel are 1 at the hot size, as for a batch of one, the general
+    kernel runs the same tiles in the same order as a specialized kernel with equal decisions. Other
+    kernels are shared if the model spends little time in them: a second kernel to compile, and a
+    second packing of its weights, would gain next to nothing.
     """
     general_calls = _known_at(general, sizes)
     runs = collections.Counter[str]()

@@ -117,9 +117,9 @@ class InModelSelection:
         contestants: Sequence[Variant],
         outcomes: Sequence[Outcome],
     ) -> None:
-        """Add the measurements of one device to `measured`. Devices of a class differ in speed, so
-        times are scaled such that the current schedule takes the time that it took on the first
-        device."""
+        """Add the measurements of one device to `measured`. Devices of the same class differ in
+        speed. The times are therefore scaled so that the current schedule takes as long as on the
+        first device."""
         mine: _Measured = {}
         for variant, outcome in zip(contestants, outcomes, strict=True):
             if isinstance(outcome, FailedVariant):
@@ -246,8 +246,9 @@ def schedule_record(
     seed: int,
     context: Context,
 ) -> TuningRecord:
-    """Return the tuning record of a measurement of a schedule within the model, where `context`
-    also states whether it was brief and only selects candidates (screening)."""
+    """Return the tuning record of a schedule that was measured within the model. `context` is the
+    context of the measurement; it distinguishes brief measurements, which only select candidates
+    (screening)."""
     return TuningRecord.of(
         space.rule_of(decisions),
         decisions,

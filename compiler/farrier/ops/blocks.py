@@ -110,9 +110,9 @@ def _middle(attrs: Attrs) -> int:
 
 
 def _compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
-    """Compute y = Σ over blocks of scale · (Σ x · code − zero · Σ x), where the inner sums are over
-    the elements of a block. The integer codes are multiplied without dequantizing them first.
-    """
+    """Declare the stages that compute y = Σ scale · (Σ x · code − zero · Σ x). The outer sum is
+    over the blocks, the inner sums are over the elements of a block. The integer codes are
+    multiplied directly, without dequantizing them first."""
     x, codes, scales = (builder.operand(node, inputs, at) for at in (_X, _CODES, _SCALES))
     zeros = builder.optional(node, inputs, _ZEROS)
     x_scales = builder.optional(node, inputs, _X_SCALES)

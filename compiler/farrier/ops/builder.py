@@ -143,7 +143,9 @@ class Builder:
         layout: Layout | None = None,
         scope: MemoryScope = MemoryScope.WORKSPACE,
     ) -> Buffer:
-        """Declare `buffer[axes] = body(*axes)`; `axes` names the dimensions."""
+        """Declare a stage that computes `buffer[axes] = body(*axes)` for all elements, and return
+        its buffer. The buffer has the given shape, dtype, layout and memory scope, and a name
+        derived from `hint`. `axes` are the names of its dimensions."""
         buffer = Buffer(self._unique(hint), dtype, tuple(shape), layout, scope)
         ranges = tuple(
             Axis(name, extent)
@@ -165,8 +167,8 @@ class Builder:
         axes: Sequence[str] = (),
         layout: Layout | None = None,
     ) -> Operand:
-        """Declare a stage that only this node reads, and return it as an operand of its further
-        stages."""
+        """Declare a stage that only other stages of the same node read. Return it as an operand,
+        with which these stages can compute. The parameters are those of `stage`."""
         buffer = self.stage(hint, shape, dtype, body, axes=axes, layout=layout)
         return Operand(tuple(shape), dtype, buffer)
 
@@ -179,8 +181,8 @@ class Builder:
         axes: Sequence[str] = (),
         index: int = 0,
     ) -> Buffer:
-        """Declare the stage that writes a node's output, with the shape, dtype and layout of its
-        type."""
+        """Declare the stage that computes output `index` of a node by `body`, with the shape, dtype
+        and layout of the output's type. Return its buffer."""
         value = node.outputs[index]
         return self.stage(
             hint or node.op.lower(),

@@ -144,8 +144,8 @@ def _compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...
 
 
 def with_bias(builder: Builder, node: Node, inputs: Buffers, hint: str, body: Body) -> Buffer:
-    """Declare the stage of the reduction `body` and, if the node has a bias, a stage that adds
-    it."""
+    """Declare the stage of a convolution's sums, the reduction `body`. If the node has a bias, also
+    declare a stage that adds it. Return the buffer of the last stage."""
     out, bias = node.outputs[0].type, builder.optional(node, inputs, 2)
     axes = ("n", "oc", *tap_names(out.rank - 2, "o"))
     if bias is None:

@@ -98,9 +98,9 @@ def _inverse_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 
 
 def _inverse(nest: LoopBuilder, node: Node) -> None:
-    """Invert each matrix by Gauss-Jordan elimination with partial pivoting: the row
-    operations that turn the left half of [matrix | identity] into the identity turn the right half
-    into the inverse."""
+    """Write the loops that invert each matrix by Gauss-Jordan elimination with partial pivoting.
+    The matrix and the identity are placed side by side, [matrix | identity]. The row operations
+    that turn the left half into the identity turn the right half into the inverse."""
     shape = nest.shape(0)
     size, count = number_of(shape[-1]), product(shape[:-2])
     x, out = nest.input(0, (count, size, size)), nest.output(0, (count, size, size))

@@ -155,9 +155,9 @@ def _guarded(operator: Operator, plugin: Plugin[OperatorSet]) -> Operator:
 
 
 def _guard(rule: Callable[..., T], what: str, plugin: Plugin[OperatorSet]) -> Callable[..., T]:
-    """Return a function that calls `rule` and turns exceptions other than Mismatch, NotStatic and
-    the like into a UsageError that names the package.
-    """
+    """Return a function that calls `rule`, a rule of a package's operator. Exceptions that rules
+    are allowed to raise, such as Mismatch and NotStatic, are passed on. Any other exception becomes
+    a UsageError that names the package; `what` describes the rule in its message."""
 
     @functools.wraps(rule)
     def guarded(*arguments: Any, **named: Any) -> T:

@@ -90,9 +90,9 @@ def _elements_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Bu
 
 
 def _nd(types: Types, attrs: Attrs) -> tuple[TensorType, TensorType, int, int]:
-    """Return GatherND's input type, its indices' type, the number of batch axes, and the number of
-    input axes that each index tuple (a row along the last axis of the indices) addresses.
-    """
+    """Return four values for a GatherND: the type of the input, the type of the indices, the number
+    of batch axes, and the number of input axes that an index tuple addresses. An index tuple is a
+    row along the last axis of the indices."""
     x, indices = required(types, 0), checked_indices(types)
     batch = int_attr(attrs, "batch_dims", 0)
     depth = number(indices.shape[-1]) if indices.rank else 0

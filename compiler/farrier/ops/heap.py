@@ -62,9 +62,9 @@ class Heap:
         return either(self.improves(value, other), both(self.ties(value, other), place < there))
 
     def sift(self, value: Scalar, place: Scalar, start: Scalar, size: Scalar) -> None:
-        """Insert an element into the subtree at heap index `start` of a heap of `size` elements:
-        move it down until it is worse than its children. `place` is its position in the row.
-        """
+        """Insert an element into the subtree whose root is at heap index `start`, in a heap of
+        `size` elements. The element is moved down until it is worse than its children. `place` is
+        the element's position in the row."""
         nest, values, places = self._nest, self.values, self.places
         value, place = nest.let(value), nest.let(place)
         hole = nest.variable(start, "hole")

@@ -136,9 +136,10 @@ class LoopBuilder:
         return Function(name, params, self._close(), dims, choices=tuple(self._choices))
 
     def choice(self, name: str, most: Extent) -> Extent:
-        """Return an integer symbol in [1, `most`] whose value the scheduling rule sets for the
-        machine and which does not affect the results, such as the number of chunks of an
-        independent loop, or the number of values that an iteration holds in registers."""
+        """Return a symbol that stands for a number in [1, `most`], which the scheduling rule
+        chooses for the machine. The results must not depend on it. Examples are the number of
+        chunks of an independent loop, and the number of values that an iteration holds in
+        registers."""
         name, highest = self._unique(name), max(min(bounds(most)[1], MOST_CHOSEN), 1)
         # The interpreter of nests takes two, the least at which a wrong nest differs.
         chosen = dim.dim(name, 1, highest, 2)
@@ -229,7 +230,8 @@ class LoopBuilder:
         return variable
 
     def let(self, value: Scalar, name: str = "v") -> Scalar:
-        """Store a formula's value in a register, so that it is computed once, and return it."""
+        """Compute `value` once, store it in a register, and return a Scalar that reads the
+        register."""
         return self.variable(value, name).value
 
     def _allocate(self, name: str, shape: Shape, dtype: DType, scope: MemoryScope) -> Tensor:

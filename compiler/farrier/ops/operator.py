@@ -253,8 +253,9 @@ def accumulator(left: DType, right: DType, attrs: Attrs) -> DType:
 
 
 def widened(array: Array, attrs: Attrs) -> Array:
-    """Return a contraction's operand for its numpy reference: in float64 if the sums are wider than
-    the operands, so that they are rounded only once."""
+    """Return the array of a contraction's operand, for the numpy reference. It is converted to
+    float64 if the sums have a wider dtype than the operands, so that the sums are rounded only
+    once."""
     return array.astype(np.float64) if "accumulator" in attrs else array
 
 

@@ -109,7 +109,8 @@ def _pad_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer,
 def _inside(
     source: list[Expr], pads: tuple[tuple[Extent, Extent], ...], shape: Shape
 ) -> Scalar | None:
-    """Return the condition under which an index lies in the tensor; None if it always does."""
+    """Return the condition under which the position `source` of a padded tensor lies in the tensor
+    itself, not in the padding; None if it always does."""
     guard: Scalar | None = None
     for i, (before, after), extent in zip(source, pads, shape, strict=True):
         checks = []

@@ -153,8 +153,8 @@ def _operator(
 def _stages(
     builder: Builder, node: Node, x: Operand, axes: tuple[int, ...], keep: bool, rule: _Rule
 ) -> Buffer:
-    """Declare the stage of a reduction and, if the rule has a function `after`, a stage for
-    that."""
+    """Declare the stage that reduces `x` over `axes`. If the rule has a function `after`, also
+    declare a stage that applies it to the result. Return the buffer of the last stage."""
     ranges = reduction_axes(x.shape, axes)
     count = product(ranges.values())
     dtype = _inner_dtype(x.dtype, rule.is_real)

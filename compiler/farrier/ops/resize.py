@@ -382,8 +382,8 @@ def _clamped(o: Expr, p: Extent, q: Extent, d: Extent, line: _Line) -> Expr:
 
 
 def _neighbours(o: Expr, line: _Line, dtype: DType) -> list[tuple[Expr, Scalar | None]]:
-    """Return the two positions that the coordinate of output `o` lies between, with their
-    weights."""
+    """Return the two input positions between which the coordinate of output position `o` lies, each
+    with its weight for linear interpolation."""
     at = e.add(e.mul(o, line.p), line.q)
     if not is_less(-1, line.q):
         at = e.Binary(e.BinaryOp.MAX, at, e.index(0))
@@ -433,9 +433,9 @@ def _place(o: Expr, line: _Line) -> Scalar:
 def _four_neighbours(
     o: Expr, line: _Line, dtype: DType, attrs: Attrs
 ) -> list[tuple[Expr, Scalar | None]]:
-    """Return the four positions around the coordinate of output `o`, with their weights for cubic
-    interpolation. A position outside of the axis is clamped, or with `exclude_outside` has weight
-    0."""
+    """Return the four input positions around the coordinate of output position `o`, each with its
+    weight for cubic interpolation. A position outside of the axis is clamped to it; with the
+    attribute `exclude_outside`, it has weight 0."""
     at = e.add(e.mul(o, line.p), line.q)
     low = e.floordiv(at, line.d)
     part = cast(scalar(e.mod(at, line.d)), dtype)

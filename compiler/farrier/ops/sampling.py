@@ -82,7 +82,8 @@ def _infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType
 
 
 def _reflected(place: Scalar, low: Scalar, high: Scalar) -> Scalar:
-    """Reflect `place` at `low` and `high` until it lies between them."""
+    """Return the position `place` after reflecting it at `low` and `high` as often as necessary to
+    bring it between them."""
     below = place < low
     beyond = where(below, low - place, place - high)
     span = high - low
@@ -182,8 +183,9 @@ def _place(coordinate: Scalar, extent: Extent, mode: str, padding: str, aligned:
 def _taps(
     nest: LoopBuilder, place: Scalar, extent: Extent, mode: str, padding: str, aligned: bool
 ) -> list[tuple[Scalar, Scalar | None, Scalar | None]]:
-    """Return the elements that a coordinate reads along an axis, each as position, weight, and the
-    condition under which it is inside the image (None: always)."""
+    """Return the elements along an axis that the sample at position `place` reads. Each is a tuple
+    of position, weight, and the condition under which the position is inside the image (None:
+    always)."""
     first = floor(place)
     weights: Sequence[Scalar | None]
     match mode:
@@ -242,8 +244,8 @@ def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 def _np_taps(
     coordinate: Array, extent: int, mode: str, padding: str, aligned: bool
 ) -> list[tuple[Array, Array]]:
-    """Return the positions read along an axis, in numpy, with their weights: 0 for elements outside
-    of the image under padding "zeros"."""
+    """Return the elements along an axis that samples at `coordinate` read, as arrays of positions
+    and of weights. Under padding "zeros", elements outside of the image have weight 0."""
     place = (coordinate + 1) / 2 * (extent - 1) if aligned else ((coordinate + 1) * extent - 1) / 2
     low, high = (0.0, extent - 1.0) if aligned else (-0.5, extent - 0.5)
     place = np.where(np.abs(place) < _FARTHEST, place, place.dtype.type(low))

@@ -193,9 +193,9 @@ def _join_sorted(
     update: Callable[[Scalar, Scalar, Scalar], Scalar],
     element: Callable[[Scalar, Scalar, Scalar], tuple[Tensor, tuple[Scalar, ...]]],
 ) -> None:
-    """Write loops that apply updates to an output, where a thread applies all updates of an element
-    in their order. `targets`, [lines, updates], holds the position in its line that each update
-    modifies.
+    """Write loops that apply updates to an output. One thread applies all updates of the same
+    element, in their order. `targets`, [lines, updates], has the position within its line that each
+    update modifies, sorted.
 
     An update has `width` values. `update(line, number, lane)` returns one of them, and
     `element(line, target, lane)` the output and the indices of the element it modifies.
@@ -263,9 +263,9 @@ def _nd_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 
 
 def _nd_nest(nest: LoopBuilder, node: Node) -> None:
-    """Write the loops of ScatterND, whose updates are rows of `width` elements; a sum of rows by
-    segment is an example. The output's rows are divided into ranges, one for each thread, and each
-    thread goes through all updates in order and applies those of its own range."""
+    """Write the loops of ScatterND. Each update is a row of `width` elements; an example is the sum
+    of rows by segment. The rows of the output are divided into one range for each thread. Each
+    thread reads all updates in order and applies those of its own range."""
     shape, reduction = node.outputs[0].type.shape, _reduction(attributes_of(node))
     named = nest.input(1).shape
     depth, count = number_of(named[-1]), product(named[:-1])
@@ -339,7 +339,8 @@ def _threaded_nd_nest(nest: LoopBuilder, node: Node) -> None:
 
 
 def _elements_lines(node: Node, data: Data) -> Extent:
-    """Return the number of strips of lines that ScatterElements processes in parallel."""
+    """Return the number of units of work that ScatterElements can process in parallel: strips of
+    neighbouring lines along the axis."""
     assert node.inputs[1] is not None
     shape = node.inputs[1].type.shape
     axis = axis_attr(attributes_of(node), len(shape))
@@ -412,8 +413,9 @@ def _cache_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 
 
 def _cache_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
-    """Compute TensorScatter: an element is the update's if its position along the axis, minus the
-    first written position, is within the update's length; else it is the cache's."""
+    """Declare the stage of TensorScatter, which writes a range of positions of a cache. Along the
+    axis, an element whose distance from the first written position is less than the length of the
+    update has the value of the update. All other elements keep the value of the cache."""
     cache, update = builder.operand(node, inputs, 0), builder.operand(node, inputs, 1)
     starts = builder.optional(node, inputs, 2)
     axis = axis_attr(attributes_of(node), cache.rank, -2)
@@ -452,9 +454,9 @@ def _overwrite_nest(nest: LoopBuilder, node: Node) -> None:
 
 
 def _updating(node: Node) -> Node | None:
-    """Return the variant of a scatter that modifies its first operand in place, or None for a
-    scatter that combines old and new elements: a call that is repeated after a failure would apply
-    updates twice."""
+    """Return the variant of a scatter that overwrites its first operand in place. Return None if
+    the scatter combines old and new elements: if a call fails and is repeated, in-place updates
+    would be applied twice."""
     if node.attr("reduction", "none") != "none":
         return None
     attrs = {**dict(node.attrs), IN_PLACE: 1}

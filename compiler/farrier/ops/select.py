@@ -44,8 +44,9 @@ def _list(
     holds: Callable[[Scalar], Scalar],
     store: Callable[[Scalar, Scalar, Scalar], None],
 ) -> Scalar:
-    """Write the loops that call `store(i, place, count)` for each i in [0, size) with `holds(i)`,
-    where `place` numbers these i in order. Return their count.
+    """Write the loops that call `store(i, place, count)` for each i in [0, size) for which
+    `holds(i)` is true. `place` is the number of such i before this one, and `count` the number of
+    all of them. Return that count.
 
     A first pass counts the hits of each chunk; a second one lists each chunk from its own offset.
     """

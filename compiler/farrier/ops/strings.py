@@ -228,7 +228,8 @@ def _split_nest(nest: LoopBuilder, node: Node) -> None:
 def _pieces(
     nest: LoopBuilder, attrs: Attrs, x: Tensor, row: Scalar
 ) -> Iterator[tuple[Scalar, Scalar]]:
-    """Run the block for each substring of a string, with its start and end."""
+    """Run the block for each substring into which a string is split, and pass it the start and the
+    end of the substring."""
     delimiter, most = as_ints(attrs["delimiter"]), int_attr(attrs, "maxsplit")
     start, end, splits = (_count(nest, name=name) for name in ("start", "end", "splits"))
 
@@ -276,10 +277,13 @@ def _pieces(
 
 
 def _case_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
-    """Infer the type of a change of case, `to` lower or upper, with operands (x, pages, elements,
-    longer). A code point's table entry is elements[pages[code // PAGE], code % PAGE], or 0 beyond
-    the pages. If a code point maps to several, the entry is the number of the row of `longer` that
-    lists them."""
+    """Infer the type of a change of case with the operands (x, pages, elements, longer). The
+    attribute `to` is "lower" or "upper".
+
+    The table entry of a code point is elements[pages[code // PAGE], code % PAGE], or 0 if there is
+    no such page. For a code point that becomes several code points, the entry is the number of a
+    row of `longer`, which lists them.
+    """
     x, pages, elements, longer = (_codes(types, position) for position in range(4))
     if attrs.get("to") not in ("lower", "upper"):
         raise Mismatch(f"the case {attrs.get('to')!r}")

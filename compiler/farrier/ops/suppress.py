@@ -97,9 +97,9 @@ def _share(first: Array, second: Array) -> float:
 
 
 def _nest(nest: LoopBuilder, node: Node) -> None:
-    """Write the loops. For each class of each image, boxes are taken from a heap in order of their
-    scores, and selected unless they overlap an already selected box. Then the results of all
-    classes are concatenated."""
+    """Write the loops. For each class of each image, the boxes are taken from a heap, highest score
+    first. A box is selected unless it overlaps a box that is already selected. At the end, the
+    results of all classes are concatenated."""
     batches, classes, count = nest.shape(1)
     scores, share = nest.input(1), _scalar(nest, 3, 0)
     limit = nest.let(cast(_scalar(nest, 2, 0), DType.I64), "limit")
@@ -139,7 +139,8 @@ def _nest(nest: LoopBuilder, node: Node) -> None:
 
 
 def _scalar(nest: LoopBuilder, position: int, default: int) -> Scalar:
-    """Return an operand of one element, or its default."""
+    """Return the single element of the operand at `position`, or the number `default` if the node
+    omits the operand."""
     operand = nest.optional(position, (1,))
     return number(default, DType.F32) if operand is None else operand[0]
 

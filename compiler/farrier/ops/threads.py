@@ -146,10 +146,13 @@ def offsets_by_threads(
     dtype: DType,
     value: Callable[[Scalar, Scalar, Scalar], Scalar],
 ) -> tuple[Tensor, int]:
-    """Write the loops of a parallel prefix reduction over chunks of steps. Return the combined
-    values of all chunks before each one, [lines, chunks + 1, columns], and the number of steps of a
-    chunk. The last entry combines all values. `shape` is [lines, steps, columns], and `value(line,
-    step, column)` is of `dtype`.
+    """Write the loops of a parallel prefix reduction. The steps of each line and column are divided
+    into chunks. Return two values: a tensor [lines, chunks + 1, columns] that has, for each chunk,
+    the combination by `join` of all steps before it; and the number of steps in a chunk. The last
+    entry combines all steps.
+
+    `shape` is [lines, steps, columns], and `value(line, step, column)` returns an element of type
+    `dtype`.
 
     Each chunk is reduced in parallel; then the results of the chunks are combined one after the
     other. The number of chunks is about the square root of the number of steps, which makes both

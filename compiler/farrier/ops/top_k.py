@@ -61,9 +61,10 @@ def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 
 
 def _nest(nest: LoopBuilder, node: Node) -> None:
-    """Write the loops: for each row, a heap holds the best k elements so far, with the worst at its
-    root; at the end the roots are removed one by one and fill the output from its end. Vector
-    comparisons skip blocks in which no element is better than the root."""
+    """Write the loops. For each row, a heap holds the best k elements so far, with the worst of
+    them at its root. At the end, the roots are removed one after the other, and fill the output
+    from its end. Blocks without an element better than the root are skipped by vector
+    comparisons."""
     x_type = node.inputs[0].type if node.inputs[0] is not None else None
     assert x_type is not None
     shape, attrs = x_type.shape, attributes_of(node)
@@ -135,9 +136,9 @@ def _lines(node: Node, data: Data) -> Extent:
 
 
 def _sorted(nest: LoopBuilder, x: Tensor, values: Tensor, places: Tensor, largest: bool) -> None:
-    """Write the loops that sort each row by merging runs of 1, 2, 4, … elements from one half of a
-    buffer into the other. Of two equal elements the one of the left run comes first, so the sort is
-    stable."""
+    """Write the loops that sort each row of `x` by merging runs of 1, 2, 4, … elements. Each step
+    reads one half of a buffer and writes the other half. If two elements are equal, the element of
+    the left run comes first, so the sort is stable."""
     outer, extent, inner = x.shape
     with nest.points((outer, inner)) as (row, column):
         runs = nest.local("runs", (2, extent), x.dtype)

@@ -175,9 +175,9 @@ def _whole(held: Scalar) -> Scalar:
 def _signed(
     nest: LoopBuilder, x: Tensor, start: Scalar, held: Scalar, negated: int
 ) -> tuple[Tensor, Scalar]:
-    """Return the tensor that contains a chunk's features, and the index of the chunk's first row in
-    it: the input itself, or, if some features are needed with the opposite sign, a copy with both
-    signs."""
+    """Return the tensor from which a chunk's features are read, and the index of the chunk's first
+    row in it. It is the input itself or, if some features are needed with the opposite sign, a copy
+    that contains the features with both signs."""
     if not negated:
         return x, start
     both_signs = nest.local("features", (_CHUNK, 2 * negated), x.dtype)

@@ -101,8 +101,9 @@ def _indices_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 
 
 def _indices_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...]:
-    """Declare the stages: the maximum of each window, then the first kernel element that reads it.
-    NaN counts as less than all numbers, as in ONNX Runtime."""
+    """Declare two stages: the first computes the maximum of each window, the second the first
+    element of the window that equals the maximum. NaN counts as less than all numbers, as in ONNX
+    Runtime."""
     x, attrs = builder.operand(node, inputs, 0), attributes_of(node)
     window, extents = _geometry(x.shape, attrs)
     spatial, kernel = (

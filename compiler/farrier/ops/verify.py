@@ -194,8 +194,9 @@ def _check_control(node: Node, right: frozenset[int]) -> None:
 
 
 def _check_fused(node: Node, right: frozenset[int]) -> None:
-    """Check a fused kernel: its region reads only its own inputs, whose types equal those of the
-    node's inputs."""
+    """Check a fused kernel: the region must read only its own inputs, and these must have the types
+    of the node's inputs. `right` are the identities of nodes and constants that are already
+    verified."""
     if len(node.regions) != 1:
         raise _error(node, f"has {len(node.regions)} regions, not one")
     region = node.regions[0]

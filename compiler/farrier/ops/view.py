@@ -129,8 +129,8 @@ def _view(
     traits: Trait = Trait.NONE,
     copies: Callable[[Node, Data], bool] | None = None,
 ) -> Operator:
-    """Declare an operator whose output has the elements of its input in the same row-major
-    order."""
+    """Declare an operator that changes the shape or the element type only: the elements of the
+    output are those of the input in the same row-major order."""
 
     def refer(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
         x = present(arrays, 0)

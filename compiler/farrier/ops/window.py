@@ -139,8 +139,8 @@ def _same(
     strides: tuple[int, ...],
     dilations: tuple[int, ...],
 ) -> tuple[Shape, Shape]:
-    """Return the padding before and after each axis that makes output extents ceil(input /
-    stride)."""
+    """Return the padding before and after each axis for auto_pad's SAME modes, in which output
+    extents are ceil(input / stride)."""
     before: list[Extent] = []
     after: list[Extent] = []
     for extent, k, s, d in zip(spatial, kernel, strides, dilations, strict=True):
@@ -198,8 +198,8 @@ def bounds_checks(
     extents: Shape,
     halos: Sequence[tuple[Extent, Extent]],
 ) -> list[Expr]:
-    """Return the conditions under which positions lie within an input with halos. A condition that
-    can never fail is left out."""
+    """Return the conditions under which input positions lie within an input. Zeros of a halo count
+    as part of the input. Conditions that can never fail are left out."""
     checks: list[Expr] = []
     for axis, (at, extent, halo) in enumerate(zip(position, spatial, halos, strict=True)):
         last = (extents[axis] - 1) * window.strides[axis] + window.reach(axis) - 1
@@ -232,7 +232,8 @@ def all_of(checks: list[Expr]) -> Expr:
 
 
 def padded(x: Array, window: Window, extents: tuple[int, ...], fill: float | int) -> Array:
-    """Return `x` with its padding in memory, long enough for every tap of every output."""
+    """Return a copy of the array `x` with padding around it, of value `fill`. It is large enough
+    for every tap of every output of extents `extents`."""
     lead = x.ndim - window.rank
     widths = [(0, 0)] * lead
     for axis in range(window.rank):
@@ -245,7 +246,8 @@ def padded(x: Array, window: Window, extents: tuple[int, ...], fill: float | int
 def tap_views(
     x: Array, window: Window, extents: tuple[int, ...]
 ) -> Iterator[tuple[tuple[int, ...], Array]]:
-    """Yield each kernel position, with a view of the elements of the padded input that it reads."""
+    """Yield, for each position in the convolution kernel, that position and a view of the padded
+    input: the elements that the position reads for all outputs."""
     for taps in itertools.product(*(range(k) for k in window.kernel)):
         slices = tuple(
             slice(t * d, t * d + (n - 1) * s + 1, s)

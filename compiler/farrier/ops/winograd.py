@@ -219,8 +219,9 @@ def _input_stages(
     sums: DType,
     factors: DType,
 ) -> Operand:
-    """Declare B^T d B of every tile: [n, ic, t, i, j], computed in `sums` and stored in `factors`.
-    Tiles that reach past the image read zeros there."""
+    """Declare the stages that transform every tile of the input, B^T d B; return the result, [n,
+    ic, t, i, j]. The transform is computed in the dtype `sums`, and the result is stored in the
+    dtype `factors`. Tiles that extend past the image read zeros there."""
     tile, points = filtering.tile, filtering.points
     covered = tuple(count * tile for count in counts)
     layout = _tiled(x.buffer.layout if x.buffer is not None else None)

@@ -140,9 +140,10 @@ class _Search:
         return earliest
 
     def unexplained(self, names: Sequence[str], answer: Sequence[Array]) -> dict[str, float]:
-        """Return the errors, by name, of the values in the engine's `answer` that differ from
-        float64 by more than the tolerance, and by far more than rounding can change them. `answer`
-        holds one array for each of `names`."""
+        """Return the values in the engine's `answer` that differ from float64 for other reasons
+        than rounding, as a mapping from name to error. A value is included if it differs by more
+        than the tolerance, and by far more than rounding can explain. `answer` has one array for
+        each of `names`."""
         wide = self._evaluated(names)
         off = {name: error_of(wide[name], array) for name, array in zip(names, answer, strict=True)}
         off = {name: error for name, error in off.items() if error > self._tolerance}

@@ -51,8 +51,9 @@ class ReferenceTime:
     def spent(self, *, is_whole: bool = False) -> Iterator[None]:
         """Charge the time of the `with` block. Raises OutOfTimeError if there is none left.
 
-        Inputs that are drawn from the full range of their types (`is_whole`) may request more work
-        than is reasonable, so they get a fraction of the time, and leave the rest to other inputs.
+        Inputs drawn from the full range of their types (`is_whole`) may be sizes that request an
+        unreasonable amount of work. They get only a fraction of the time, so that the rest remains
+        for other inputs.
         """
         begin = time.monotonic()
         try:

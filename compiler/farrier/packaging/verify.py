@@ -104,11 +104,11 @@ class Verification:
 class _Case:
     """Random inputs of a model, and the expected outputs according to several references (judges).
 
-    The first judge is the engine of the model's format if it is installed, because it shares no
-    code with Farrier. If a build differs from it, Farrier's operators in float64 decide. The last
-    judge are these operators in the types of the model: they round as a build does, so that at a
-    step (a cast to integers, a comparison) they land on the same side as the build, where float64
-    may land on the other.
+    The first judge is the reference engine for the model's format, if it is installed, since it
+    shares no code with Farrier. If a build differs from it, the second judge decides: Farrier's
+    operators in float64. The last judge are these operators in the types of the model. They round
+    as a build does; at a discontinuity (a cast to integers, a comparison), they therefore fall on
+    the same side as the build, where float64 may fall on the other.
     """
 
     def __init__(
@@ -155,11 +155,12 @@ class Verifier:
     verified.
 
     If a build differs from ONNX Runtime by more than the tolerance, float64 decides whether the
-    build is wrong: on some models ONNX Runtime's own rounding error is a hundred times larger. But
-    float64 evaluates the graph that the importer built, so a difference that rounding does not
-    explain is a `parting`, and the user is warned. If the build differs from both, the model may
-    amplify rounding errors on these inputs (as in a variance of nearly equal values), and other
-    inputs are drawn, with integers from wider ranges.
+    build is wrong, because on some models the rounding error of ONNX Runtime itself is a hundred
+    times larger. But float64 evaluates the graph that the importer built. If the difference between
+    ONNX Runtime and float64 cannot be explained by rounding, it is a `parting`, and the user is
+    warned. If the build differs from both, the model may amplify rounding errors on these inputs
+    (as in a variance of nearly equal values). Other inputs are then drawn, with integers from wider
+    ranges.
 
     Integers that are data rather than ids, masks or sizes are drawn from the full range of their
     type if the model has a result for them (`packaging/draws.py`).
@@ -388,11 +389,9 @@ class Verifier:
     def _judge(
         self, linked: LinkedModel, runner: Runner, threads: int
     ) -> tuple[list[str], str, Measured, MeasureResult]:
-        """Compare the build with one reference after the other until it agrees with one.
-
-        Return the differences from the references before that one, the name of the last reference,
-        and the measurement.
-        """
+        """Compare the outputs of the build with one reference after the other, until they agree
+        with one. Return four values: the differences from the references before that one, as text;
+        the name of that reference; the arrays of the measurement; and its result."""
         verdicts: list[str] = []
         allowed = self._tolerance
         for number in itertools.count():
@@ -584,8 +583,8 @@ def _declared(imported: ImportedModel) -> tuple[DeclaredValue, ...]:
 
 
 def _held(imported: ImportedModel) -> list[DeclaredValue]:
-    """Return the outputs of the model file, with the tensors of the graph that hold them, except
-    absent optional ones."""
+    """Return the outputs that the model file declares, except absent optional ones, each with the
+    tensors of the graph that hold it."""
     names = imported.output_names
     pairs = ((value, value.members_in(names)) for value in _declared(imported))
     return [dataclasses.replace(value, members=members) for value, members in pairs if members]

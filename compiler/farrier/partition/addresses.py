@@ -129,8 +129,8 @@ def plan_spaces(
 
 
 def position_of(place: Place, inputs: int, outputs: int) -> int:
-    """Return the position, among the arguments of the model's entry, of the argument that holds a
-    place."""
+    """Return the position of the argument of the model's entry point in whose memory a place is.
+    The model has `inputs` inputs and `outputs` outputs."""
     match place.segment:
         case Segment.INPUT:
             return place.index
@@ -252,13 +252,14 @@ class Addressing:
                 self._put(value)
 
     def _put(self, value: Value) -> Place:
-        """Return the place of a value that the driver itself reads or writes, and record it."""
+        """Return the place of a value that a step other than a call reads or writes, and record it
+        in the result."""
         self._places[value.name] = self._place(value)
         return self._places[value.name]
 
     def _place(self, value: Value, layout: Layout | None = None) -> Place:
-        """Return the place of a value; for a constant, of its copy in `layout`, in which it is
-        read."""
+        """Return the place of a value. If it is a constant, return the place of its copy in
+        `layout`, which is the layout in which the kernel reads it."""
         place = self._memory[value.name]
         if place.segment is not Segment.PARAMS:
             return place

@@ -34,8 +34,8 @@ class Checks:
         self.bound = set(self._given)
 
     def of_extent(self, extent: Extent, step: Bind) -> tuple[Limit, Symbol | None]:
-        """Return the limit of an element that a Bind reads, and the symbol that gets its value from
-        the element, or None if the element does not define a symbol."""
+        """Return the check for one element that a Bind reads: the limit of the element, and the
+        symbol that the element defines. The symbol is None if the element is only compared."""
         symbol = symbol_of(extent)
         if step.is_check or symbol is None or symbol.name in self.bound:
             return self._limit(extent, step, step.demands), None

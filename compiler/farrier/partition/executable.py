@@ -239,9 +239,9 @@ class _Resolving:
         return device.Check(limit.number, self._size(limit.most), demand)
 
     def _has_spare(self, target: Value) -> bool:
-        """Check whether the bytes after a copied value in a device, up to a multiple of a word, are
-        free, because no other value in that memory block ends further on. Most values are multiples
-        of a word anyway."""
+        """Check whether a copy to a device may be extended to a multiple of a word without
+        overwriting another value. It may if no other value in the same memory block ends beyond the
+        copied value."""
         if target.type.dtype.nbytes % _WORD == 0 or self._program.space(target) == HOST:
             return False
         home = self._program.home(target)

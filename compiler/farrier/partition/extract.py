@@ -54,10 +54,10 @@ def extract_tasks(
     """Return the tasks of an optimized graph by key, in the order of their first call, and the
     program that calls them.
 
-    A view shares the memory of its operand, the operands of an Adjoin that of its result, and the
-    results of a region that of the region's node. A kernel that writes no elements is not called.
-    Kernels that differ only in literals are merged into one; with `share_channels`, so are kernels
-    that differ only in channel counts.
+    Some values share memory: a view with its operand; the operands of an Adjoin with its result;
+    and the results of a region with the results of the region's node. A kernel that writes no
+    elements is not called. Kernels that differ only in literals are merged into one. If
+    `share_channels` is true, kernels that differ only in channel counts are merged too.
 
     Raises CompilerError if a value would need two places in memory; `fuse` prevents that.
     """
@@ -221,7 +221,8 @@ class _Flattening:
     def _alias(
         self, values: Sequence[Value], prefix: str, others: Sequence[Value], outer: str
     ) -> None:
-        """Let each of `values` share the memory of the corresponding one of `others`."""
+        """Record that each of `values` has the memory of the value at the same position in
+        `others`."""
         for value, other in zip(values, others, strict=True):
             self.homes[f"{prefix}{value.name}"] = Home(f"{outer}{other.name}")
 
@@ -253,8 +254,8 @@ def _is_copy(region: Graph) -> bool:
 
 
 def _updated(region: Graph) -> int | None:
-    """Return the position of the operand that a kernel updates in place, so that the result has its
-    memory; None for most kernels."""
+    """Return the position of the operand that a kernel updates in place; the result then has the
+    memory of that operand. Return None if the kernel does not update an operand."""
     node = region.nodes[-1]
     source = node.inputs[0] if node.inputs else None
     if source is None or not (lookup(node.op).has(Trait.IN_PLACE) or node.attr(IN_PLACE)):

@@ -24,9 +24,9 @@ from farrier_device.program import HOST, Program
 class ModelPlan:
     """A driver program with the addresses of its values.
 
-    Sizes in bytes of inputs and outputs are those at the typical sizes, and so are `sizes`, the
-    values of the dims, of the counted sizes, and of the sizes to which the records of `calls`
-    point.
+    `inputs` and `outputs` have the sizes of the inputs and outputs in bytes, at the typical sizes.
+    `sizes` has the typical values of all sizes in the order of the entry point's argument: the
+    dims, the data-dependent sizes, and the sizes to which the records in `calls` point.
     """
 
     program: DriverProgram

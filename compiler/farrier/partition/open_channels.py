@@ -197,8 +197,8 @@ def _counts(weights: Iterable[Value]) -> list[int]:
 
 
 def _multiples(region: Graph, own_dims: Sequence[Symbol]) -> Iterator[Extent]:
-    """Yield, for each of the task's own dims, its multiple in the shapes of the inputs (such as
-    4*d1) if the dim occurs there only as this multiple."""
+    """Yield, for each of the task's own dims, the multiple of it that occurs in the shapes of the
+    inputs, such as 4*d1. A dim is left out if it also occurs in another form."""
     extents = dict.fromkeys(extent for v in region.inputs for extent in v.type.shape)
     for symbol in own_dims:
         multiples = [extent for extent in extents if symbol in symbols([extent])]

@@ -64,7 +64,7 @@ def pack_blocks(blocks: Sequence[Block]) -> tuple[dict[str, int], int]:
 
 
 def _highest(order: Sequence[Block], offsets: Mapping[str, int], reach: int) -> list[Block]:
-    """Return the blocks that end at the end of the memory."""
+    """Return the blocks whose end is the end of the whole memory, `reach`."""
     return [b for b in order if offsets[b.name] + number(aligned(b.nbytes)) == reach]
 
 
@@ -94,8 +94,8 @@ def _placed_in(order: Sequence[Block]) -> tuple[dict[str, int], int]:
 
 
 def _best_gap(taken: Iterable[tuple[int, int]], size: int) -> int:
-    """Return the start of the smallest gap that holds `size`; `taken` are ranges sorted by
-    start."""
+    """Return the start of the smallest gap between the ranges `taken` that has room for `size`
+    bytes. The ranges are sorted by their start."""
     best: tuple[int, int] | None = None
     reach = 0
     for start, end in taken:

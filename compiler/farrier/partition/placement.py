@@ -182,7 +182,8 @@ class _Placing:
         return name if home is None else self._root(home.name)
 
     def _pointed(self, name: str) -> str:
-        """Return the memory whose space a pointer takes; `name` itself if it is not a pointer."""
+        """Return the memory whose space determines the space of the pointer `name`. Return `name`
+        itself if it is not a pointer."""
         while name in self._pointers:
             name = self._pointers[name]
         return name

@@ -100,9 +100,9 @@ class MemoryPlan:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Spread:
-    """An arrangement of the threads' slices, `gap` bytes apart. If `behind`, they are stored after
-    all values, at one place for all calls; otherwise they share bytes with values that are not
-    alive."""
+    """An arrangement of the threads' slices with gaps of `gap` bytes between them. If `behind` is
+    true, the slices are stored after all values, at the same place for all calls. Otherwise they
+    may share bytes with values that are not alive during the call."""
 
     gap: int
     behind: bool
@@ -261,8 +261,8 @@ def buffers_of(current: str) -> tuple[str, str]:
 
 
 def _fixed_places(program: DriverProgram, space: str) -> dict[str, Place]:
-    """Return the places in memory that the caller owns (inputs, outputs, parameters), by value
-    name."""
+    """Return the places of the values whose memory the caller provides (inputs, outputs and
+    parameters), by value name."""
     places: dict[str, Place] = {}
     if space == HOST:
         places |= {value.name: Place(Segment.INPUT, i) for i, value in enumerate(program.inputs)}

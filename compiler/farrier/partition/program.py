@@ -264,8 +264,8 @@ class DriverProgram:
         return "driver", print_driver(self)
 
     def home(self, value: Value) -> Home:
-        """Return the value whose memory holds `value`, and the offset there; `value` itself at
-        offset 0 if it has memory of its own."""
+        """Return the value in whose memory `value` is stored, and the offset there. If `value` has
+        memory of its own, return `value` itself and the offset 0."""
         return outermost(Home(value.name), self.homes)
 
     def space(self, value: Value) -> str:

@@ -45,8 +45,9 @@ def with_copies_outside(
 
 
 def _moved(steps: Iterable[Step], is_moved: Callable[[Step], bool], place_of: Place) -> list[Step]:
-    """Return the steps with each copy for which `is_moved` is true moved after the launches and
-    copies that follow it, as far as they do not conflict."""
+    """Return the steps with some copies moved to a later position. Each copy for which `is_moved`
+    returns true moves past the launches and copies that follow it, until one of them conflicts with
+    it."""
     result: list[Step] = []
     waiting: list[Copy] = []
     for step in steps:

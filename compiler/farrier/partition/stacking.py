@@ -37,7 +37,8 @@ def packed(blocks: Sequence[Block]) -> tuple[dict[str, int], int]:
 
 
 def stacked(blocks: Sequence[Block], offsets: Mapping[str, int], nbytes: int) -> Stack:
-    """Return the arrangement for all sizes that corresponds to a packing at the typical ones."""
+    """Return an arrangement of the blocks for all sizes, derived from a packing at the typical
+    sizes: `offsets` are the offsets in that packing, and `nbytes` is its total size."""
     if all(isinstance(block.nbytes, int) for block in blocks):
         return Stack(offsets, nbytes, {})
     return _in_order(sorted(blocks, key=lambda b: (offsets[b.name], typical(b.nbytes), b.name)))
@@ -93,7 +94,7 @@ class _Heights:
         return self._names[key]
 
     def _named(self, ends: tuple[Extent, ...]) -> Extent:
-        """Return the symbol that stands for the maximum of the extents, a new one if necessary."""
+        """Return a symbol that stands for the maximum of the extents `ends`."""
         low, high = (max(bound) for bound in zip(*map(bounds, ends), strict=True))
         named = dim(f"top.{len(self.tops)}", low, high, max(map(typical, ends)))
         self.tops |= dict.fromkeys(symbols((named,)), ends)

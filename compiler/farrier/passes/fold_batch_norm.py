@@ -130,8 +130,9 @@ def _into_convolution(
 
 
 def _on_sums(producer: Node, node: Node, affine: _Affine, rewriter: Rewriter) -> tuple[Node, ...]:
-    """Return a convolution of narrow floats with sums in f32, the nodes that apply the map to the
-    sums, and one final rounding; () if the convolution cannot sum in f32."""
+    """Return the nodes that replace a convolution of narrow floats and the affine map after it: the
+    convolution with sums in f32, the nodes that apply the map to the sums, and a final rounding to
+    the narrow type. Return () if the convolution cannot have f32 sums."""
     x, weight, (y,) = producer.inputs[0], producer.inputs[1], node.outputs
     if product_of(producer) is not Product.CONVOLUTION or producer.attr("accumulator"):
         return ()

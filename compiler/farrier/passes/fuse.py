@@ -44,10 +44,10 @@ def _join_none(graph: Graph, home: Home) -> Mapping[int, Node]:
 def fuse(graph: Graph, joins: Joins = _join_none) -> Graph:
     """Turn groups of nodes into `Fused` nodes, each with a region that one kernel computes.
 
-    A region contains at most one contraction or reduction, or an attention, or a group that `joins`
-    selects, and the elementwise operators and scalar literals around it. Values inside have no
-    halo. Views of row-major tensors stay outside, since they share the memory of their operand, and
-    so does control flow.
+    The region of a kernel contains at most one contraction, or one reduction, or one attention, or
+    one group that `joins` selects. Elementwise operators and scalar literals around it are
+    included. Values inside the region have no halo. Views of row-major tensors do not become
+    kernels, since they share the memory of their operand; neither does control flow.
 
     before:
         @graph
@@ -167,8 +167,8 @@ class _Grouping:
         return homes
 
     def _goes_with_its_reader(self, node: Node, value: Value) -> bool:
-        """Check whether a node that widens the elements of `value` is better computed in the kernel
-        that reads its result, because memory then holds the narrower elements."""
+        """Check whether `node`, which widens the elements of `value`, should be computed in the
+        kernel that reads its result. Memory then holds the narrower elements."""
         if value.type.dtype.is_narrow_float and CAST.matches(node):
             return True
         (result,) = node.outputs

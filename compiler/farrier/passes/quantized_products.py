@@ -240,9 +240,9 @@ class QuantizedProducts:
     def _split_bias(
         self, bias: Value | None, factor: Array, channels: int
     ) -> tuple[Array, Value | None]:
-        """Return (integers, rest): the bias as integers that are added to the integer sums, if its
-        scale is that of the product, else zeros; and the bias that is added to the scaled product,
-        or None."""
+        """Split a bias into a part that is added to the integer sums and a part that is added to
+        the scaled product. If the bias is quantized with the scale of the product, return its
+        integers and None. Otherwise return zeros and the bias itself, which may be None."""
         nothing = np.zeros(channels, np.int32)
         quantized = self._quantized(bias)
         data = None if quantized is None else self._rewriter.data(quantized.integers)
@@ -297,8 +297,9 @@ class QuantizedProducts:
         return (*nodes, *before, Node("Add", (scaled, rest), (y,)))
 
     def _along(self, bias: Value, channels: tuple[int, ...]) -> tuple[Value, tuple[Node, ...]]:
-        """Return a bias reshaped so that it broadcasts along the axis at which `channels` is -1,
-        and the node that reshapes it."""
+        """Return the bias reshaped to broadcast along one axis of the result, and the node that
+        reshapes it. `channels` is the target shape: -1 for the axis of the channels, 1 for all
+        other axes."""
         extents = tuple(bias.type.shape[0] if n == -1 and bias.type.rank else 1 for n in channels)
         target = self._rewriter.constant(np.array(extents, np.int64), f"{bias.name}_shape")
         shaped = Value(

@@ -22,10 +22,10 @@ _RULES: tuple[Rule, ...] = (
 
 
 def recast_convolutions(graph: Graph) -> Graph:
-    """Rewrite grouped 1×1 convolutions with few channels per group as matrix products, 1-D
-    convolutions as 2-D ones, and transposed convolutions as convolutions for each phase of their
-    output or, without overlap of windows, as 1×1 convolutions. The pass runs after fold-batch-norm,
-    which looks for convolutions.
+    """Rewrite convolutions of three kinds. Grouped 1×1 convolutions with few channels per group
+    become matrix products. 1-D convolutions become 2-D convolutions. Transposed convolutions become
+    a convolution for each phase of their output, or a single 1×1 convolution if their windows do
+    not overlap. The pass must run after fold-batch-norm, which looks for convolutions.
 
     before:
         @graph

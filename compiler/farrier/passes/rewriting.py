@@ -57,7 +57,8 @@ class Rewriter:
         return value
 
     def resolve_inputs(self, node: Node) -> Node:
-        """Return `node` with each input replaced by the value that stands for it now."""
+        """Return `node` with each input that was replaced by another value changed to that
+        value."""
         inputs = tuple(self.resolve(v) if v is not None else None for v in node.inputs)
         return node if inputs == node.inputs else dataclasses.replace(node, inputs=inputs)
 
@@ -184,8 +185,8 @@ class Replacement:
         return value
 
     def reshape(self, value: Value, shape: Shape, hint: str) -> Value:
-        """Append a Reshape to `shape` and return its output; return `value` itself if it has that
-        shape."""
+        """Return `value` reshaped to `shape`: the output of a new Reshape node, or `value` itself
+        if it has that shape already."""
         if value.type.shape == shape:
             return value
         kind = TensorType(value.type.dtype, shape)

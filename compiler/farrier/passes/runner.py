@@ -56,8 +56,8 @@ def optimize(graph: Graph, settings: Settings, listener: Listener | None = None)
 
 
 def prepare(graph: Graph, settings: Settings, listener: Listener | None = None) -> Graph:
-    """Return the model after the passes that precede the choice of convolution algorithms and do
-    not depend on it."""
+    """Return the graph after the first part of the backend's passes, up to the choice of
+    convolution algorithms. The result does not depend on that choice."""
     return run_passes(graph, _halves(settings)[0], settings, listener)
 
 
@@ -110,7 +110,8 @@ def run_passes(
 
 
 def _everywhere(function: Pass, graph: Graph, settings: Settings) -> Graph:
-    """Return `graph` after a pass over it and over each region of its control flow."""
+    """Return the graph after running the pass `function` on it and on each region of its control
+    flow."""
     return map_regions(
         function(graph, settings), lambda region: _everywhere(function, region, settings)
     )

@@ -25,9 +25,9 @@ _NARROWEST = 8
 
 
 def split_products(graph: Graph) -> Graph:
-    """Split a product with constant weights, each of whose readers uses a separate range of
-    columns, into one product for each range, so that no reader needs to slice or transpose the
-    whole result.
+    """Split a product with constant weights into several products, if each reader of its result
+    uses a separate range of columns. Each reader gets a product of its own, so that no reader needs
+    to slice or transpose the whole result.
 
     before:
         @graph
@@ -150,8 +150,9 @@ class _Search:
         return None
 
     def _through(self, node: Node, value: Value, axis: int, cut: bool) -> tuple[int, bool] | None:
-        """Return the axis of the output of `node` that holds the columns, and whether it counts
-        groups of columns; None if `node` mixes columns."""
+        """Follow the columns of the product through `node`. Return the axis of its output along
+        which they run, and True if an index of this axis counts groups of columns instead of
+        columns. Return None if the node mixes columns."""
         if len(node.outputs) != 1:
             return None
         source, shape = value.type.shape, node.outputs[0].type.shape
@@ -201,8 +202,9 @@ class _Search:
         return []
 
     def _sliced(self, node: Node, value: Value, axis: int) -> tuple[int, int] | None:
-        """Return the first point and the number of points that a Slice takes along `axis`; None
-        unless it takes consecutive points along `axis` and all points along other axes."""
+        """Return the index of the first element and the number of elements that a Slice selects
+        along `axis`. Return None if the elements are not consecutive, or if the node also slices
+        another axis."""
         bounds = [self._data.get(operand.name) if operand else None for operand in node.inputs[1:]]
         starts, ends, axes, steps = (
             None if data is None else to_extents(data) for data in (*bounds, None, None)[:4]
@@ -240,14 +242,15 @@ def _has_constant_columns(node: Node, constants: Mapping[str, TensorType]) -> bo
 
 
 def _are_apart(parts: list[_ColumnRange]) -> bool:
-    """Check that there are several ranges, that they are disjoint, and that each is wide enough."""
+    """Check that there are at least two ranges, that they do not overlap, and that each is wide
+    enough for a product of its own."""
     ordered = sorted(parts, key=lambda part: part.start)
     apart = all(a.start + a.columns <= b.start for a, b in itertools.pairwise(ordered))
     return apart and len(parts) > 1 and min(part.columns for part in parts) >= _NARROWEST
 
 
 def _part(whole: _Whole, used: _ColumnRange, rewriter: Rewriter) -> list[Node]:
-    """Return the nodes that compute the range of one reader by a product of its own."""
+    """Return the nodes that compute the columns in `used` for one reader, by a separate product."""
     product, columns = whole.product, slice(used.start, used.start + used.columns)
     origin = join_origins(whole.replaced)
     name = used.output.name

@@ -18,13 +18,14 @@ _SCALES, _SIZES = 2, 3
 
 
 def split_resizes(graph: Graph) -> Graph:
-    """Split a Resize that interpolates along rows and other axes into one along rows followed by
-    one along the other axes, if the latter enlarges the image.
+    """Split a Resize that interpolates along rows and along other axes into two: the first
+    interpolates along rows only, and the second along the other axes. This is done if the second
+    one enlarges the image.
 
-    Vectors run along the rows, so interpolation along rows has to gather elements; done first, it
-    is done once for each input row instead of once for each output row. The sums keep their order,
-    so results do not change. Where vectors run along channels (`assign-layouts`) nothing is
-    gathered, and one kernel is faster.
+    Vectors run along the rows, so an interpolation along rows has to gather elements. If it comes
+    first, it is done for each input row instead of for each output row, of which there are more.
+    The sums keep their order, so results do not change. If vectors run along channels
+    (`assign-layouts`), nothing is gathered, and a single kernel is faster.
 
     before:
         @graph

@@ -15,9 +15,10 @@ _SUMMED_WIDE = (Product.MATRIX, Product.CONVOLUTION)
 
 
 def widen_floats(graph: Graph) -> Graph:
-    """Compute every operator on f16 or bf16 in f32, and round its result once. The conversions
-    around an operator fuse with its neighbours; products read their operands unconverted. Run the
-    pass after the last eliminate-common-subexpressions, so that every reader converts for itself.
+    """Let every operator on f16 or bf16 compute in f32, and round its result once. The conversions
+    before and after an operator are fused with its neighbours. Products read their operands without
+    conversion. The pass must run after the last eliminate-common-subexpressions, so that every
+    reader has a conversion of its own.
 
     before:
         @graph

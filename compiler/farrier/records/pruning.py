@@ -17,9 +17,10 @@ from farrier.records.store import latest
 class Pruning:
     """A rule for pruning the records of a selection.
 
-    Of each task, rule and device class, the `keep` fastest schedules are preserved, measured alone
-    and in the model, each by its latest record, so that `best` returns the same record as before.
-    Raises UsageError without any criterion.
+    For each task, rule and device class, the `keep` fastest schedules are preserved. Those measured
+    alone and those measured in the model are counted separately. The latest record of each such
+    schedule stays, so that `best` returns the same record as before. Raises UsageError if no
+    criterion is set.
     """
 
     selection: Selection

@@ -142,7 +142,8 @@ class TuningRecord:
     def from_line(cls, line: str) -> TuningRecord:
         """Parse the text that `to_line` returns. Raises ValueError that names the invalid field.
 
-        Old lines, written when one version number applied to all rules, are read as records of that
-        version of their rule, from which each rule's own count continues.
+        Old versions of Farrier had a single version number for all rules. A record of such a
+        version is read as a record of that version of its rule; the version numbers of each rule
+        continue from there.
         """
         return codec.loads(cls, line, unknown=codec.Unknown.REFUSED, name="record")

@@ -84,8 +84,9 @@ def best(
 ) -> TuningRecord | None:
     """Return the fastest usable record of a candidate that ran with correct results.
 
-    Records measured in a model take precedence over others, and of each schedule only the latest
-    record counts. Records of screening are ignored: the fastest of many short runs is mostly luck.
+    Records measured in a model take precedence over other records. Of the records of one schedule,
+    only the latest counts. Records of screening (brief measurements) are ignored, because the
+    fastest of many short runs is mostly luck.
     """
     records = usable(store, task, fingerprint, threads, *rules)
     ran = [r for r in records if r.samples_ns and r.context is not Context.SCREENED]

@@ -250,8 +250,8 @@ def load(path: str | pathlib.Path) -> Artifact:
     Raises ArtifactError if the file is missing, damaged, of another format, or changed after it was
     signed, or if its signer is not among the keys in FARRIER_TRUST (`farrier.artifact.trust`).
 
-    The bytes that were checked are the bytes that are executed: code and tables stay in memory, and
-    the parameters are checked against their hash when they are read.
+    The bytes that were checked are the bytes that are executed. Code and tables are read once and
+    stay in memory. The parameters are checked against their hash when they are read.
     """
     file = pathlib.Path(path)
     return _load(file, trust.Trust.of_environment())

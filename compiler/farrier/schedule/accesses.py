@@ -135,8 +135,8 @@ def _written(stmt: Stmt) -> tuple[Buffer, ...]:
 
 
 def _names(stmt: Stmt) -> Iterator[str]:
-    """Yield the name of the buffer of each access that the statement makes itself, not its
-    children."""
+    """Yield the buffer's name for each access that the statement itself makes, without accesses of
+    the statements within it."""
     if stmt.effect is not Effect.HINT:
         yield from (load.buffer.name for part in operands(stmt) for load in loads(part))
         yield from (buffer.name for buffer in (*stmt.reads, *_written(stmt)))

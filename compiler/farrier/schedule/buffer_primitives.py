@@ -75,8 +75,8 @@ def _check_scope(nest: NestView, name: str, scope: MemoryScope) -> Path:
 
 
 def hoist(function: Function, buffer: str) -> Function:
-    """Move the allocation of a workspace buffer around all statements of the function, so that they
-    form one block.
+    """Move the allocation of a workspace buffer to the outermost position, around all statements of
+    the function. Statements inside and outside of the allocation then form a single block.
 
     before:
         @function
@@ -264,8 +264,9 @@ def _check_pad(nest: NestView, name: str, axis: int, extent: int) -> Path:
 
 
 def swizzle(function: Function, buffer: str, chunk: int, rows: int, count: int) -> Function:
-    """Permute the elements within each row of a workgroup buffer, so that threads that access a
-    column, like threads that access a row, reach different memory banks.
+    """Permute the elements within each row of a workgroup buffer, so that they are distributed over
+    the memory banks. Threads that access the elements of a column then use different banks, as
+    threads that access a row do.
 
     before:
         @function

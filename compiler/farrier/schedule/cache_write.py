@@ -84,8 +84,8 @@ def _check(nest: NestView, name: str, new: str) -> tuple[Path, list[Stmt], Buffe
 
 
 def _check_values(nest: NestView, statements: Sequence[Stmt], nests: list[Stmt], name: str) -> None:
-    """Check that the nests read no values that the buffer had before them, and that all of them may
-    run where the last of them stands."""
+    """Check two conditions, and fail otherwise. The nests must not read values that the buffer had
+    before they run. It must be possible to run all nests at the position of the last one."""
     if reads_of(nests[0], name):
         nest.fail(f"{name} is computed from what it held before")
     first, last = (next(i for i, s in enumerate(statements) if s is nests[n]) for n in (0, -1))

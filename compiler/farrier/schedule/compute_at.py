@@ -65,8 +65,8 @@ def compute_at(function: Function, buffer: str, loop: str) -> Function:
 
 
 def compute_whole_at(function: Function, buffer: str, loop: str) -> Function:
-    """Compute as `compute_at` does, but shift a box that would reach past the end so that it ends
-    there.
+    """Compute as `compute_at` does, but never beyond the end of the buffer: if the box of an
+    iteration would extend past the end, it is shifted so that it ends there.
 
     before:
         @function
@@ -101,7 +101,7 @@ def compute_whole_at(function: Function, buffer: str, loop: str) -> Function:
 
 
 def _inside(nest: NestView, interval: Interval, extent: Extent, simplifier: Simplifier) -> Interval:
-    """Return the interval, shifted down if necessary so that it ends within `extent`."""
+    """Return `interval`, shifted down if it would extend past `extent`, so that it ends there."""
     low, high = simplifier.bounds(interval.first)
     if interval.whole or not is_less(extent, high + interval.extent):
         return interval
@@ -167,7 +167,8 @@ def _check_stores(nest: NestView, producer: Stmt, name: str) -> None:
 
 
 def _covered(nest: NestView, producers: list[Stmt], name: str) -> Shape:
-    """Return the extents over which the nests that write the buffer run, one for each axis."""
+    """Return, for each axis of the buffer, the extent of the loop over it in the nests that write
+    the buffer."""
     ranges = nest.ranges()
     shapes = {
         tuple(

@@ -31,9 +31,10 @@ Element: TypeAlias = tuple[Linear, ...]  # The indices of one access.
 def conflicts(
     body: Stmt, shared: frozenset[str], simplifier: Simplifier, chain: Sequence[str]
 ) -> list[tuple[Access, Access, frozenset[str]]]:
-    """Return pairs of accesses within `body`, at least one of each pair a write, that may access
-    one element in different iterations of the loops `chain`, each with the variables of `chain`
-    that may differ.
+    """Return the conflicts between iterations of the perfectly nested loops `chain`: pairs of
+    accesses within `body`, at least one of which writes, that may access the same element in
+    different iterations. Each pair comes with the variables of `chain` that may differ between the
+    two iterations.
 
     `shared` contains the variables that have one value in both iterations: those of the loops
     around the chain.
@@ -80,9 +81,10 @@ def agreed(
     shared: frozenset[str],
     changed: Set[str] = frozenset(),
 ) -> frozenset[str]:
-    """Return the variables that must be equal in two iterations if the element at indices `left` in
-    one of them is the element at indices `right` in the other. Iterations may write the buffers
-    `changed`, so loads of these may differ."""
+    """Return the variables that must have equal values in two iterations, if the first iteration
+    accesses the element at indices `left` and the second accesses the same element at indices
+    `right`. Iterations may write the buffers in `changed`, so two loads from these may return
+    different values."""
     return _Agreement(simplifier, shared, changed).of(left, right)
 
 
@@ -125,8 +127,8 @@ class _Agreement:
             self._equal(a, b)
 
     def _separate(self, form: Linear) -> tuple[dict[Expr, Extent], list[tuple[Expr, Extent]]]:
-        """Split the terms of a linear form into those with one value in both iterations and the
-        others, the latter sorted by the size of their coefficients, largest last."""
+        """Split a linear form into terms whose value is the same in both iterations, and all other
+        terms. The latter are sorted by the size of their coefficients, largest last."""
         common: dict[Expr, Extent] = {}
         own: list[tuple[Expr, Extent]] = []
         for atom, factor in form.terms.items():
@@ -197,8 +199,8 @@ class _Agreement:
         return None
 
     def _digits_of(self, left: Expr, right: Expr) -> list[tuple[Extent, Extent]]:
-        """Return (place, base) of each digit `(e // place) % base` in which `left` and `right` are
-        known to agree."""
+        """Return the digits in which the numbers `left` and `right` are known to agree. A digit of
+        e is (place, base), for the term `(e // place) % base`."""
         digits = []
         for left_atom, right_atom in self._pairs:
             digit = self._place_in(left, left_atom)

@@ -84,9 +84,9 @@ def double_buffer(function: Function, buffer: str) -> Function:
 class _Staged:
     """A buffer to which a phase of a serial loop copies data.
 
-    `path` leads to the loop, `others` are the other buffers that the loop allocates, `statements`
-    the statements of its body, `copy` the statement that copies, and `inner` the loops of each
-    thread around its stores.
+    `path` leads to the loop, and `statements` are the statements of its body. `copy` is the
+    statement that copies data to the buffer; `inner` are the loops within a thread around its
+    stores. `others` are the other buffers that the loop allocates.
     """
 
     buffer: Buffer
@@ -171,8 +171,8 @@ class _Staged:
 
 
 def _checked_copy(nest: NestView, copy: Stmt, name: str, path: Path) -> _Loops:
-    """Return the loops of a thread around a store of the phase that copies to buffer `name`; fail
-    if the copy cannot be moved to the iteration before."""
+    """Check that the phase `copy`, which fills the buffer `name`, can run one iteration earlier,
+    and fail otherwise. Return the loops within a thread around the stores of the phase."""
     threads, body = phase_of(copy)
     if not threads or threads[0].kind is not LoopKind.THREAD:
         nest.fail(f"no phase of threads copies to {name}")

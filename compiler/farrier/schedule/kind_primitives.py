@@ -135,7 +135,8 @@ def _check_vectorize(nest: NestView, name: str) -> Path:
 
 
 def _is_horizontal(left: Access, right: Access, loop: str) -> bool:
-    """Check whether two accesses belong to one reduction into an element that all lanes share."""
+    """Check whether two accesses belong to the same reduction, in which all lanes of the loop add
+    to a single element."""
     if left.stmt is not right.stmt or left.reduces is None or right.reduces is None:
         return False
     return not any(loop in variables(index) for index in (*left.indices, *right.indices))
@@ -260,8 +261,8 @@ def _conditional(nest: NestView, name: str) -> tuple[Path, list[Expr], Stmt]:
 def _within(
     nest: NestView, path: Path, conditions: list[Expr], kind: LoopKind, body: Stmt
 ) -> Function:
-    """Return the function with the loop at the end of `path` replaced by a loop of the given kind
-    over `body`, and the conditions placed around that loop."""
+    """Return the function with the loop at the end of `path` replaced by a loop of kind `kind` with
+    the body `body`. The conditions, which were inside the loop, are placed around it."""
     old = path[-1]
     assert isinstance(old, For)
     stmt: Stmt = For(old.var, old.extent, kind, body)

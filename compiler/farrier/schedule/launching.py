@@ -12,8 +12,8 @@ from farrier.ir.statements import block
 def with_launch(
     function: Function, nests: Sequence[Stmt], launch: Stmt, gone: Collection[str]
 ) -> Function:
-    """Return `function` with `launch` in place of the last of `nests`, without the other nests and
-    without the allocations of the buffers named in `gone`."""
+    """Return the function with all loop nests in `nests` replaced by `launch`, which is placed at
+    the position of the last one. The allocations of the buffers named in `gone` are dropped."""
     last = nests[-1]
 
     def visit(stmt: Stmt) -> Stmt:

@@ -112,7 +112,7 @@ def _split(loop: Stmt, factor: Extent, outer: str, inner: str) -> Stmt:
 
 
 def fuse(function: Function, outer: str, inner: str, name: str) -> Function:
-    """Fuse two loops, one directly within the other, into one loop.
+    """Fuse two loops into one. The loop `inner` must be directly within the loop `outer`.
 
     before:
         @function
@@ -154,7 +154,8 @@ def _fuse(outer: For, inner: For, name: str) -> Stmt:
 
 
 def reorder(function: Function, order: Sequence[str]) -> Function:
-    """Reorder loops of one perfect nest; loops that are not listed keep their positions.
+    """Change the order of loops in a perfect nest. The loops listed in `order` exchange positions
+    among themselves; all other loops stay where they are.
 
     before:
         @function
@@ -201,7 +202,8 @@ def _check_reorder(nest: NestView, order: Sequence[str]) -> tuple[Path, list[For
 
 
 def _check_order(nest: NestView, path: Path, chain: list[For], order: Sequence[str]) -> None:
-    """Check that conflicting iterations keep their order, or only accumulate into one result."""
+    """Check that the new order of loops preserves the order of conflicting iterations, unless these
+    only accumulate into the same result. Fail otherwise."""
     before = [loop.var for loop in chain]
     after = _permuted(before, order)
     pairs = conflicts(chain[-1].body, loops_around(path), Simplifier(nest.ranges()), before)

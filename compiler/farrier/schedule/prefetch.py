@@ -21,8 +21,8 @@ _FEW = 32  # The most prefetches per iteration that are unrolled.
 
 
 def prefetch(function: Function, buffer: str, panel: str, at: str, level: int) -> Function:
-    """Prefetch the elements of a buffer that the next iteration of the loop `panel` reads, an equal
-    share of them in each iteration of the loop `at` within it.
+    """Prefetch the elements of a buffer that the next iteration of the loop `panel` will read. Each
+    iteration of the loop `at`, which is within `panel`, prefetches an equal share of them.
 
     before:
         @function

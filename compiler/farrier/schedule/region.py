@@ -45,8 +45,9 @@ def region(
 ) -> tuple[Interval, ...]:
     """Return the box around the indices `reads`, one interval for each axis.
 
-    `inner` names the variables bound within the body, `whole` is the box of all elements of the
-    buffer, and `conditions` holds for each read the conditions under which it happens.
+    `reads` has the indices of each read, and `conditions` the conditions under which each read
+    takes place. `inner` names the variables of loops within the body. `whole` is the box of all
+    elements of the buffer.
     """
     columns = zip(*reads, strict=True) if reads else [()] * len(whole)
     forms = [[simplifier.slack(c) for c in each] for each in conditions or [()] * len(reads)]

@@ -17,8 +17,9 @@ from farrier.schedule.region import Interval, everything, region
 
 
 def reuse_buffer(function: Function, buffer: str, loop: str, name: str) -> Function:
-    """Keep the elements of `buffer` that the next iteration of `loop` reads again, so that each
-    iteration reads only new ones.
+    """Read each element of `buffer` only once. Successive iterations of `loop` read overlapping
+    ranges: the elements that the next iteration reads again are kept in a local buffer, so that
+    each iteration reads only new elements.
 
     before:
         @function

@@ -212,11 +212,12 @@ def _places(
     seed: int,
     rank: int,
 ) -> dict[str, tuple[int, ...]]:
-    """Return, for each buffer, its axes that run over rows.
+    """Find out which axes of each buffer run over rows; return them by the name of the buffer.
+    `rank` is the number of row axes that each buffer must have.
 
-    The axes of the reduction `stores[seed]` are those of its loops. A nest that accesses a buffer
-    with known row axes determines the row axes of the other buffers that it accesses at the same
-    row. `rank` is the required number of row axes.
+    The search starts with the reduction `stores[seed]`, whose row axes are those of its loops. If a
+    nest accesses a buffer with known row axes, the row axes of all other buffers that it accesses
+    at the same row follow from these.
     """
     first = stores[seed]
     long = [
@@ -298,8 +299,9 @@ class RowLaunch:
         return Var(f"{self._name}_{name}")
 
     def _placed(self, function: Function, shared_bytes: int) -> dict[str, Buffer]:
-        """Return, by old name, the buffers that only the nests of the group access and that fit the
-        local memory of a thread or workgroup memory, with their new shapes and scopes."""
+        """Return the buffers that can be kept within a block, by their old names, with new shapes
+        and memory scopes. They are the buffers that no other nest accesses and that fit in the
+        local memory of a thread or in the workgroup memory (`shared_bytes`)."""
         group = self._group
         others = [
             stmt
@@ -410,8 +412,8 @@ class RowLaunch:
         return e.add(e.mul(self._var("block"), self._rows), row)
 
     def _over_row(self, part: Part, row: Expr, thread: Expr, stmt: Store) -> Stmt:
-        """Return the loop in which a thread executes `stmt` for its share of the elements of a
-        row."""
+        """Return the loop in which the thread `thread` of a row executes `stmt` for its share of
+        the row's elements."""
         turn = self._var(f"turn{next(self._numbers)}")
         size = product_of(extent for _, extent in part.inner)
         at = e.add(e.mul(turn, self._threads), thread)
@@ -539,8 +541,8 @@ class RowLaunch:
         return buffer
 
     def _all(self, own: Buffer, source: Buffer, op: e.BinaryOp, first: Expr) -> Stmt:
-        """Return the phase in which each thread combines all elements of its row in `source` into
-        `own`."""
+        """Return the phase in which every thread of a row combines all elements of that row in the
+        buffer `source`, and stores the result in its element of `own`."""
         _, count = source.shape
 
         def join(row: Expr, thread: Expr) -> Stmt:
@@ -553,8 +555,9 @@ class RowLaunch:
         return self._phase(join)
 
     def _exchanged(self, part: Part, own: Buffer, op: e.BinaryOp, first: Expr) -> list[Stmt]:
-        """Return the phases that combine the partial results by exchange between the lanes of a
-        subgroup, and then, through workgroup memory, those of all groups of lanes of a row."""
+        """Return the phases that combine the partial results of a row's threads. Within a group of
+        lanes of a subgroup, threads exchange registers. The results of all groups of the row are
+        then combined through workgroup memory."""
         other = dataclasses.replace(own, name=f"{part.store.buffer.name}_other")
         self.joined.append(other)
         phases = []

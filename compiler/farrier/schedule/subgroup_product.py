@@ -494,8 +494,8 @@ class _Launch:
         return math.gcd(several, inner[0]) if isinstance(inner[0], int) else 1
 
     def _store(self, out: Buffer, at: Expr, row: Expr, first: Expr, several: int) -> Stmt:
-        """Return the statement that stores `several` neighbouring results, guarded against
-        positions beyond the result."""
+        """Return the statement that stores `several` neighbouring results. Guards prevent stores
+        beyond the edges of the result."""
         product, size = self._product, self._fragment[0]
         fragment = e.add(e.mul(e.floordiv(row, size), self._each[0]), at)
         own_row = self._number(0, e.add(e.mul(fragment, size), e.mod(row, size)))

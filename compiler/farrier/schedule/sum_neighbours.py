@@ -174,8 +174,8 @@ class _Launch:
         return body
 
     def _load(self, side: int) -> Stmt:
-        """Return the loop that loads a factor's elements for one term into registers; 0 beyond the
-        axis."""
+        """Return the loop in which a thread loads the elements of a factor for one term of the sum
+        into registers. Elements beyond the end of the axis are set to 0."""
         number, own = self._var(f"e{('row', 'column')[side]}"), self._own[side]
         values, conditions = self._place(side, number)
         value = Substitution(values).expr(self._sides[side].value)

@@ -96,8 +96,9 @@ class _Match:
                 self._nest.fail(f"{self._name} computes something else than the nest")
 
     def access(self, tile: Buffer, at: Indices, buffer: Buffer, indices: Indices) -> None:
-        """Bind a tile of the declaration to the elements that the nest accesses in its place; fail
-        if an earlier access bound it to other elements."""
+        """Bind `tile`, an operand tile of the intrinsic's declaration, to the elements of `buffer`
+        that the nest accesses in its place. Fail if an earlier access has bound the tile to other
+        elements."""
         if tile.dtype is not buffer.dtype:
             self._nest.fail(f"{self._name} takes {tile.dtype} for {tile.name}, {buffer.name} holds "
                             f"{buffer.dtype}")  # fmt: skip

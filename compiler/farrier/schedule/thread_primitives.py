@@ -93,8 +93,9 @@ def _check_thread(nest: NestView, path: Path, loop: For) -> None:
 
 
 def cooperate(function: Function, loop: str, threads: int, row: int, thread: str) -> Function:
-    """Distribute the points of a nest of loops over `threads` threads of a block, `row`
-    neighbouring points at a time, so that neighbouring threads access neighbouring elements.
+    """Distribute the points of a nest of loops over `threads` threads of a block. Each thread
+    processes `row` neighbouring points at a time, so that neighbouring threads access neighbouring
+    elements.
 
     before:
         @function

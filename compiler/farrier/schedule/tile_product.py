@@ -38,8 +38,9 @@ _Pair: TypeAlias = tuple[int, int]
 def tile_product(
     function: Function, total: str, reader: str, threads: _Pair, each: _Pair, depth: int
 ) -> Function:
-    """Compute a matrix product as a GPU launch: each block computes a tile of rows and columns; its
-    threads copy slices of both factors to workgroup memory and compute `each` elements apiece.
+    """Compute a matrix product as a GPU launch. Each block computes one tile of rows and columns.
+    The threads of the block copy slices of both factors to workgroup memory, and each thread
+    computes `each` elements (rows, columns) of the tile.
 
     before:
         @function
@@ -261,8 +262,8 @@ def _value(store: Store) -> float | int:
 def _reader_of(
     nest: NestView, total: str, reader: str, axes: Sequence[tuple[str, Extent]]
 ) -> tuple[Stmt, Store, dict[str, str]]:
-    """Return the nest that reads `total`, its store, and for each of its loops the corresponding
-    loop of the sum."""
+    """Return three values for the nest that reads the sums `total`: the nest itself, its store, and
+    a mapping from each of its loops to the corresponding loop of the sum."""
     statements = outermost_block(nest.function.body)
     reading = [stmt for stmt in statements if touches(stmt, total) and total not in writes(stmt)]
     if nest.param(total) or len(reading) != 1 or reader not in writes(reading[0]):
@@ -388,8 +389,8 @@ class TileLaunch:
         return Store(self._sums, (*point, *at), e.ReduceOp.SUM.identity(dtype))
 
     def _store(self, point: tuple[Expr, Expr], at: tuple[Expr, Expr]) -> Stmt:
-        """Return the statement that stores one element of the result, guarded against positions
-        beyond the result."""
+        """Return the statement that stores one element of the result. Guards prevent a store beyond
+        the edges of the result."""
         product = self._product
         values: dict[str, Expr] = {name: Var(f"{name}_b") for name, _ in product.batch}
         stored: Stmt
@@ -448,8 +449,9 @@ class TileLaunch:
         return self._phase(body)
 
     def _fill(self, side: int, store: Store, term: Expr, at: Expr) -> Stmt:
-        """Return the statement that stores the element of a factor at term `term` of this slice and
-        row or column `at` of this tile, or 0 beyond the extents."""
+        """Return the statement that copies one element of a factor to workgroup memory: the element
+        at term `term` of the current slice, in row or column `at` of this block's tile. Beyond the
+        extents of the product it stores 0."""
         factor = self._sides[side]
         number = e.add(e.mul(self._block_of(side), self._size[side]), at)
         k = e.add(e.mul(self._var("ko"), self._depth), term)

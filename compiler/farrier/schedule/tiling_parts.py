@@ -71,9 +71,9 @@ def under(conditions: Sequence[Expr], stmt: Stmt, otherwise: Stmt | None = None)
 def simplified(stmt: Stmt) -> Stmt:
     """Return a launch with its expressions simplified.
 
-    An index into memory private to a thread or subgroup keeps the phase's loop variables as its
-    first indices, even those of loops with a single iteration, which simplification would replace
-    by 0.
+    Memory that is private to a thread or subgroup is indexed first by the variables of the phase's
+    loops. These indices are preserved even for loops with a single iteration, although
+    simplification would replace them by 0.
     """
     simplifier = Simplifier({loop.var: loop.extent for loop in loops(stmt)})
     own = {buffer.name for buffer in allocated(stmt) if buffer.scope in UNSEEN}

@@ -111,7 +111,8 @@ class EvolutionarySearch:
         return self._model.predict(*self._described(population, self._context))
 
     def _taught(self, task: str, trials: Sequence[Trial], context: Context) -> Population:
-        """Pass results to the cost model for its next `fit`, and return their rows."""
+        """Add the results of `trials` to the training data of the cost model, which learns from
+        them in its next `fit`. Return the rows of the candidates in the space."""
         rows = np.stack([self.space.row(trial.decisions) for trial in trials])
         seconds = np.array([trial.seconds for trial in trials])
         self._model.add(task, *self._described(rows, context), seconds)
@@ -139,8 +140,9 @@ class EvolutionarySearch:
         return prior
 
     def _candidates(self, rng: np.random.Generator) -> tuple[Population, Floats]:
-        """Return the unseen rows of the complete space, or of the survivors of a few generations,
-        and their seconds as the current cost model predicts them."""
+        """Return candidates that were not proposed before, with their predicted seconds. They are
+        all such rows of the space if it can be enumerated, and otherwise the survivors of a few
+        generations of evolutionary search."""
         if self._fresh is not None:
             return self._fresh.rows, self._fresh.predict(self._model)
         pool = self._pool
@@ -194,7 +196,8 @@ class _Fresh:
         self._described: tuple[Features, Floats] | None = None
 
     def drop(self, rows: Population) -> None:
-        """Remove rows that have been seen; rows of other spaces are ignored."""
+        """Remove `rows`, which have been proposed, from the rows of this space. Rows of other
+        spaces are ignored."""
         kept = np.ones(len(self.rows), bool)
         for row in rows:
             equal = np.arange(len(self.rows))

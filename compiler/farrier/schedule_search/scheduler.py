@@ -1,9 +1,10 @@
 """Select the task for the next batch of trials.
 
 The expected gain of a batch is the task's share of the model's latency times the expected relative
-improvement. That is the improvement of its last batches or, after only a few batches, a fraction of
-the distance to the roofline that shrinks with every batch (after Ansor's gradient scheduler, Zheng
-et al., OSDI 2020, section 6). Improvements below the noise of the measurements count as none.
+improvement. The latter is the improvement of the task's last batches. After only a few batches, it
+is at least a fraction of the task's distance from its roofline; the fraction decreases with every
+batch (after Ansor's gradient scheduler, Zheng et al., OSDI 2020, section 6). Improvements below the
+noise of the measurements count as zero.
 """
 
 from __future__ import annotations

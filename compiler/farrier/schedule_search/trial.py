@@ -52,9 +52,9 @@ class Measurer(Protocol):
         ...
 
     def aside(self) -> contextlib.AbstractContextManager[object]:
-        """Return a context in which the caller may compute on this machine. Entering it waits for
-        running measurements that computation would disturb, and delays further ones until the
-        context is left."""
+        """Return a context within which the caller may compute on this machine without disturbing
+        measurements. On entry, it waits until running measurements have ended; further measurements
+        wait until the context is left."""
         ...
 
     def measure(

@@ -176,9 +176,10 @@ class _Run:
         return False
 
     def _size(self, flight: InFlight, trials: int | None, deadline: float | None) -> int:
-        """Return the number of candidates in the next batch. A slow remote device gets a small
-        batch; idle devices share one, so that its results arrive sooner. The last batches for
-        several devices are so small that no device waits long for the others."""
+        """Return the number of candidates in the next batch. It is smaller for a slow remote
+        device. If several devices are idle, they share the candidates, so that results arrive
+        sooner. At the end of the search, batches for several devices become so small that no device
+        waits long for the others."""
         size = self._usual
         devices, candidate_s = self._measurer.devices, self._measurer.candidate_s
         if devices is not None:

@@ -51,8 +51,8 @@ class Features:
         return self.table[:, self.names.index(name)]
 
     def under(self, names: tuple[str, ...]) -> npt.NDArray[np.float32]:
-        """Return the table with exactly these columns, in this order, NaN where this table lacks
-        one."""
+        """Return a table with exactly the columns `names`, in this order. Columns that this table
+        does not have are filled with NaN."""
         if names == self.names:
             return self.table
         places = {name: place for place, name in enumerate(self.names)}

@@ -219,8 +219,9 @@ class JoinedSpace(Space):
 
     @functools.cached_property
     def _scales(self) -> Mapping[Context, Mapping[RuleId, float]]:
-        """Return, by context and rule, the factor that scales the rule's estimates so that the
-        estimate of its default equals that of the built-in rule's default."""
+        """Return, by context and rule, the factor by which to multiply the rule's estimates. It is
+        chosen so that the default candidate of the rule has the same estimate as the default of the
+        built-in rule."""
         return {
             context: {space.rule: self._scale_of(space, context) for space in self.spaces}
             for context in Context

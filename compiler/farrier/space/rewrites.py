@@ -49,7 +49,8 @@ def written_out(stage: Stage, reader: Stage) -> Stage:
 
 
 def without_halos(program: TensorProgram) -> TensorProgram:
-    """Return the program without halos around buffers that only its own stages read."""
+    """Return the program with the halos removed from those buffers that only its own stages
+    read."""
     outputs = {buffer.name for buffer in program.outputs}
     bare = {
         stage.buffer.name: dataclasses.replace(

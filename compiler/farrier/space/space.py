@@ -238,8 +238,8 @@ class Space:
         return self._ranked[1].of(context)
 
     def bounds(self, population: Population) -> Floats:
-        """Return a lower bound of the seconds of each candidate on one thread, [candidates], by its
-        own arithmetic or memory traffic."""
+        """Return a lower bound of the seconds of each candidate on one thread, [candidates]. It
+        follows from the arithmetic and the memory traffic of the candidate itself."""
         terms = self._estimate(self.columns(population)).terms
         none = np.zeros(len(population))
         return np.maximum(terms.get("compute", none), terms.get("memory", none))

@@ -34,7 +34,7 @@ _OWN = {
 
 
 def own_backends() -> tuple[Backend, ...]:
-    """Return the backends that Farrier itself contains."""
+    """Return the backends that are part of Farrier, as opposed to those of other packages."""
     return tuple(map(_own, dict.fromkeys(_OWN.values())))
 
 

@@ -48,8 +48,9 @@ class Siting(Protocol):
         return ""
 
     def rates(self, target: Target) -> Mapping[str, Peaks]:
-        """Return the peak rates of the machines of `parts`, keyed in the same way, if they are
-        known well enough to decide which machine runs a model; an empty mapping otherwise."""
+        """Return the peak rates of the machines of `parts`, by the same keys. Return an empty
+        mapping if the rates are not known well enough to decide which of the machines should run a
+        model."""
         return {}
 
     def enclosed(self, content: bytes, space: str) -> bytes:

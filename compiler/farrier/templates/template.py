@@ -45,8 +45,9 @@ class Template(abc.ABC):
         """Return the scheduling decisions for this kernel: at least one knob."""
 
     def allowed(self, problem: Problem, decisions: Decisions) -> bool:
-        """Return whether this combination of values is allowed. The method is called for one
-        candidate at a time, up to 131,072 times in a row, so it should take a few microseconds."""
+        """Return whether the values in `decisions` may be combined. The method is called for one
+        candidate at a time, up to 131,072 times in a row, so it should take only a few
+        microseconds."""
         return True
 
     def estimate(self, problem: Problem, columns: Columns) -> Estimate:

@@ -137,7 +137,8 @@ class ExprReader:
         raise Malformed(node, f"{name} of {len(args)} is not an expression")
 
     def _binary(self, node: ast.AST, op: BinaryOp, left: ast.expr, right: ast.expr) -> Expr:
-        """Build a binary expression; arithmetic on two sizes is folded into one size."""
+        """Build a binary expression. If both operands are sizes and `op` is arithmetic, the result
+        is a single size."""
         operands = self.expr(left), self.expr(right)
         if any(isinstance(x, Size) for x in operands) and None not in map(extent_of, operands):
             return index(read_extent(node, self.dims))

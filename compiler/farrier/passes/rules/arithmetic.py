@@ -126,8 +126,8 @@ def _is_sound(is_product: bool, merged: Array, first: Array, second: Array) -> b
 
 
 def _keeps(rounded: Array, exact: Array) -> bool:
-    """Check that rounding a constant to a narrow type, in which operators read it, does not change
-    it."""
+    """Check that a constant has the same value after it was rounded to the narrow type in which
+    operators read it."""
     is_narrow = DType.from_numpy(rounded.dtype).is_narrow_float
     return not is_narrow or np.array_equal(rounded.astype(np.float64), exact, equal_nan=True)
 

@@ -141,9 +141,10 @@ def line_convolution_as_image(node: Node, rewriter: Rewriter) -> Replacement | N
 
 
 def sink_point_reshape(node: Node, rewriter: Rewriter) -> Replacement | None:
-    """`op(Reshape(product), …)` → `Reshape(op(product, …))` for elementwise operators whose other
-    operands are scalars or have the result's shape, so that op stays in the kernel of the product
-    (or of the 1-D convolution) that `point` rules produced."""
+    """`op(Reshape(product), …)` → `Reshape(op(product, …))` for an elementwise operator `op`, so
+    that `op` stays in the kernel of the product. Another rule of this module must have created the
+    product (or 1-D convolution). The other operands of `op` must be scalars or have the shape of
+    the result."""
     if len(node.outputs) != 1 or lookup(node.op).kind is not Kind.ELEMENTWISE:
         return None
     y = node.outputs[0]
@@ -172,8 +173,9 @@ def sink_point_reshape(node: Node, rewriter: Rewriter) -> Replacement | None:
 
 
 def _product(value: Value | None, y: Value, rewriter: Rewriter) -> Value | None:
-    """Return the value that `value`, of the shape of `y`, is a view of, if it is a batched product,
-    the convolution of a line, or an elementwise function of one; else None."""
+    """Return the value of which `value` is a view, if that is a batched product, a convolution of a
+    line, or an elementwise function of one of these; otherwise None. `value` must have the shape of
+    `y`."""
     view = rewriter.producer(value)
     if value is None or not RESHAPE.matches(view) or value.type.shape != y.type.shape:
         return None

@@ -38,8 +38,9 @@ def merge_rows(node: Node, rewriter: Rewriter) -> Replacement | None:
 
 
 def sink_row_reshape(node: Node, rewriter: Rewriter) -> Replacement | None:
-    """`op(Reshape(rows), …)` → `Reshape(op(rows, …))`, for operators on elements or rows whose
-    other operands are broadcast along rows alone or have the shape of the result."""
+    """`op(Reshape(rows), …)` → `Reshape(op(rows, …))`, for an operator `op` that is elementwise
+    or works on rows. Its other operands must be broadcast along rows, or have the shape of the
+    result."""
     if len(node.outputs) != 1 or node.outputs[0].type.rank < 3:
         return None
     norm = LAYER_NORMALIZATION.matches(node) and node.attr("axis", -1) in (

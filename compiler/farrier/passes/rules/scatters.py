@@ -16,8 +16,8 @@ from farrier.passes.rules.shapes import reshape
 
 
 def scatter_rows(node: Node, rewriter: Rewriter) -> Replacement | None:
-    """ScatterElements along the first axis, with the same index for all elements of a row of
-    updates → ScatterND with one index per row."""
+    """A ScatterElements along the first axis whose index is the same for all elements of a row of
+    updates → a ScatterND with one index for each row."""
     if not SCATTER_ELEMENTS.matches(node):
         return None
     x, indices, updates = node.inputs

@@ -96,8 +96,8 @@ def merge_transposes(node: Node, rewriter: Rewriter) -> Replacement | None:
 
 
 def unit_axes_before_transpose(node: Node, rewriter: Rewriter) -> Replacement | None:
-    """A Reshape after a Transpose that only adds or drops axes of size 1 → the same Reshape before
-    the Transpose, so that the Transpose is adjacent to other transpositions or to the product that
+    """`Reshape(Transpose(x))` → `Transpose(Reshape(x))`, if the Reshape only adds or drops axes
+    of size 1. The Transpose is then adjacent to other transpositions, or to the product that
     reads it."""
     x, y = node.inputs[0] if node.inputs else None, node.outputs[0]
     inner = _transpose_of(x, rewriter)
@@ -128,10 +128,10 @@ def unit_axes_before_transpose(node: Node, rewriter: Rewriter) -> Replacement | 
 
 
 def elementwise_before_transpose(node: Node, rewriter: Rewriter) -> Replacement | None:
-    """An elementwise node after a Transpose that moves the channels last → the same node before the
-    Transpose, if the node then follows the kernel that computed the channels, and a later Transpose
-    undoes the first. The other operands of the node must be scalars, or transposed in the same way.
-    """
+    """`op(Transpose(x))` → `Transpose(op(x))` for an elementwise operator `op`, if the Transpose
+    moves the channels last and a later Transpose undoes it. `op` must then follow the kernel that
+    computed the channels. The other operands of `op` must be scalars, or be transposed in the same
+    way."""
     y = node.outputs[0]
     if lookup(node.op).kind is not Kind.ELEMENTWISE or len(node.outputs) != 1 or y.type.rank < 4:
         return None

@@ -47,8 +47,9 @@ class _Axis:
     def of(
         cls, kernel: int, stride: int, dilation: int, pads: tuple[int, int], extents: Sequence[Any]
     ) -> _Axis | None:
-        """Return the description of one axis of a node, which maps extents[0] inputs to extents[1]
-        outputs; None if some phase has no taps, or its taps are not evenly spaced."""
+        """Return the description of one spatial axis, which has extents[0] input elements and
+        extents[1] output elements. Return None if some phase of the output reads no taps, or if the
+        taps of a phase are not evenly spaced."""
         if stride > kernel or (stride > 1 and dilation > 1):
             return None
         x, y = extents

@@ -111,9 +111,9 @@ _MATRIX = RowRegisters(_PAIR, _load_rows, _store_rows)
 def _matrix_product(
     left: DType, right: DType, total: DType, instruction: str, operands: Type, feature: str
 ) -> TileProduct:
-    """Return the tile product with 2 × 2 totals of 32 bits that the LLVM intrinsic `instruction`
-    computes. It takes one instruction for rows of 8 bytes and two for rows of 16. `operands` is the
-    LLVM type of the operands. Its sums equal those of the dot-product instruction for the same
+    """Return the tile product that the LLVM intrinsic `instruction` computes: 2 × 2 totals of 32
+    bits from rows of 8 bytes. For rows of 16 bytes, two instructions are emitted. `operands` is the
+    LLVM type of both factors. The sums equal those of the dot-product instruction for the same
     dtypes."""
     totals = F32.of(4) if total.is_float else I32.of(4)
     name = f"llvm.aarch64.neon.{instruction}" + ("" if total.is_float else ".v4i32.v16i8")

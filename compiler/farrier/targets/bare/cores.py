@@ -49,7 +49,8 @@ class Core:
 
 
 def _in_order(hertz: float, issue: float, latency: float, fused: bool = True) -> Mapping[str, Any]:
-    """Return the figures of a core without caches, whose memory responds in one or two cycles."""
+    """Return the performance figures of an in-order core without caches. A load from memory takes
+    one or two cycles."""
     return {
         "fma_ports": 1.0,
         "load_ports": 1.0,

@@ -16,8 +16,8 @@ from farrier.targets.cpu.assemble import Plan
 
 
 def check_fit(planned: Plan, part: BarePart, code_bytes: int, target: BareTarget) -> None:
-    """Raise CompilerError if the model is larger than the memories of the board. The error names
-    the layer that takes the most, and suggests what to change."""
+    """Raise CompilerError if the model needs more flash or RAM than the board has. The error names
+    the layer that takes the largest part, and suggests changes."""
     ram, flash = part.arena.nbytes, part.params + code_bytes
     lacks: list[str] = []
     hints: list[str] = []
@@ -72,7 +72,7 @@ def _weights(program: DriverProgram) -> Iterator[tuple[Call, int]]:
 
 
 def _smaller_values(planned: Plan, needed: int, target: BareTarget) -> Iterator[str]:
-    """Yield changes of the model that would reduce its RAM."""
+    """Yield suggestions, as text, for changes of the model that would reduce the RAM it needs."""
     call = planned.memory.busiest
     values: Sequence[Value] = () if call is None else (*call.inputs, *call.outputs)
     if any(_is_float(value) for value in values):
@@ -82,7 +82,7 @@ def _smaller_values(planned: Plan, needed: int, target: BareTarget) -> Iterator[
 
 
 def _smaller_weights(program: DriverProgram) -> Iterator[str]:
-    """Yield changes of the model that would reduce its flash."""
+    """Yield suggestions, as text, for changes of the model that would reduce the flash it needs."""
     if any(_is_float(constant.value) for constant in program.constants):
         yield "quantize it to int8, which takes a quarter of the bytes"
     yield "use fewer channels in the layer with the most weights"

@@ -100,8 +100,9 @@ def support(core: str) -> Mapping[str, bytes]:
 
 @functools.cache
 def builtins(target: str, cpu: str) -> bytes:
-    """Return an object file of zig's compiler-rt functions, which emulate instructions that a core
-    lacks, such as those on floats. A linker keeps only the functions that are called."""
+    """Return an object file with zig's compiler-rt functions, which implement operations for which
+    a core has no instruction, such as arithmetic on floats. A linker includes only the functions
+    that are called."""
     with tempfile.TemporaryDirectory(prefix="farrier-firmware-") as at:
         words: list[str | Path] = ["build-obj"]
         words += [zig.home() / "lib" / "compiler_rt.zig", "-femit-bin=builtins.o"]
@@ -172,8 +173,8 @@ def _compile_check(
     name: str,
     returned: tuple[Sequence[int], Sequence[int]],
 ) -> None:
-    """Compile the program that runs a model once, and then writes the memory areas given by the
-    offsets and sizes in `returned`."""
+    """Compile the C program (`firmware/check.c`) that runs a model once and then writes parts of
+    the memory to a file. `returned` has the offset and the size of each part."""
     (folder / "model.h").write_text(_check_header(part, name, returned))
     counter = board.emulator.counter if board.emulator else 0
     (folder / "start.o").write_bytes(compiled(board.core, "start.c"))

@@ -119,8 +119,9 @@ def assemble(
 def _library(
     planned: Plan, objects: Sequence[bytes], target: CpuTarget, hot: Mapping[tuple[int, ...], Plan]
 ) -> tuple[bytes, tuple[Check, ...]]:
-    """Return the shared library of a model, with its entry points and the support functions, and
-    the checks of the entry points in the order of their numbers."""
+    """Return the shared library of a model, which contains its kernels, its entry points and the
+    support functions. Also return the checks that the entry points make, in the order of their
+    numbers."""
     general = planned.entry(GENERAL if hot else ENTRY)
     checks = general.checks
     entries, texts = [], []

@@ -60,8 +60,9 @@ class Expressions:
         return self.indices.address(self._base(buffer), form, buffer.nbytes)
 
     def alignment(self, buffer: Buffer, indices: tuple[Expr, ...]) -> int:
-        """Return a power of two that is known to divide the address of an element. LLVM merges
-        accesses to adjacent elements if it knows the alignment of the first one."""
+        """Return the largest power of two, up to a limit, that provably divides the address of the
+        element `buffer[indices]`. LLVM merges accesses to adjacent elements into one if it knows
+        the alignment of the first."""
         form = flatten(buffer, indices, self.indices.simplifier, buffer.dtype.nbytes)
         return max(buffer.dtype.nbytes, self.indices.divisor(form, ALIGNMENT))
 
@@ -116,8 +117,8 @@ class Expressions:
         return arithmetic.cast(self._b, dtype, self.evaluate(operand))
 
     def _select(self, condition: Expr, then: Expr, otherwise: Expr) -> Value:
-        """Emit a Select, and return its value. A side that loads from memory is executed only if it
-        is chosen."""
+        """Emit a Select, and return its value. If a branch of it loads from memory, the branch is
+        executed only if it is chosen."""
         chosen = self.evaluate(condition)
         if chosen.const is not None:
             return self.evaluate(then if chosen.const else otherwise)

@@ -106,7 +106,8 @@ class Fragments:
             self._b.store(value, word, _WORD)
 
     def _called(self, name: str, types: Sequence[Type], *operands: Operand) -> list[Operand]:
-        """Emit the call of a warp-wide LLVM intrinsic that returns several values; return these."""
+        """Emit a call of a warp-wide LLVM intrinsic that returns a struct; return the members of
+        the struct."""
         result = self._b.effect(name, instr.struct_of(*types), *operands)
         return [self._b.part(result, at) for at in range(len(types))]
 

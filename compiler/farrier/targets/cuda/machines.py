@@ -154,6 +154,6 @@ def figures_of(cpu: str) -> Figures | None:
 
 
 def ranked_by(cpu: str, features: tuple[str, ...]) -> Figures:
-    """Return the figures that rank schedules: those of the GPU, or of the representative GPU for
-    its architecture."""
+    """Return the figures by which schedules are ranked. If `cpu` names a known GPU, they are that
+    GPU's. If it names an architecture, they are those of a representative GPU."""
     return figures_of(cpu) or FIGURES[_STANDS_FOR[architecture_of(cpu, features)]]

@@ -53,8 +53,8 @@ class Epilogue:
 
 
 def epilogue_of(program: TensorProgram, product: Product, block: int) -> Epilogue:
-    """Return the epilogue of a program, given its product. Raises UnfitError if the vector unit
-    cannot compute it."""
+    """Return the operations of the vector unit that compute the stages of a program after its
+    product. Raises UnfitError if the vector unit cannot compute them."""
     return _Epilogue(program, product, block).made()
 
 
@@ -107,8 +107,8 @@ class _Epilogue:
     # -- values
 
     def _stage(self, stage: Stage) -> Tile:
-        """Emit the operations of a stage, and return the tile that contains its result, which is
-        the tile of one of its operands."""
+        """Emit the operations of a stage, which are in place: the result replaces the tile of one
+        of its operands. Return that tile."""
         name = stage.buffer.name
         if name in self._used:
             raise UnfitError(f"the result of {name} is read twice")

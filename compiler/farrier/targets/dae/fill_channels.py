@@ -104,7 +104,8 @@ def _phases_of(node: Node, x: TensorType, window: Window, block: int) -> _Phases
 
 
 def _padded(x: Value, phases: _Phases, rewriter: Rewriter) -> tuple[list[Node], Value]:
-    """Return the nodes that pad and rearrange an image, and their result."""
+    """Return the nodes that pad an image with channels and rearrange it as `phases` describes, and
+    the value that the last of these nodes computes."""
     nodes: list[Node] = []
     _, channels, *points = x.type.static_shape
     whole = [count * phases.stride for count in phases.image]

@@ -259,8 +259,10 @@ def _window(term: Mapping[str, int], point: Axis, tap: Axis) -> tuple[int, int, 
 
 
 def _tiles(rank: int, outputs: int, inputs: int, block: int) -> Layout:
-    """Return the layout of weights in tiles of outer × inner elements; all taps of the same
-    channels lie together."""
+    """Return the layout of weights with `rank` axes in tiles of `block` × `block` elements, for the
+    matrix unit. A tile runs along the axes numbered `outputs` and `inputs`, which are those of the
+    output and input channels. The tiles of all taps (positions in the convolution kernel) with the
+    same channels are contiguous."""
     taps = tuple(PhysicalDim(axis) for axis in range(2, rank))
     return Layout(
         (
@@ -279,8 +281,9 @@ def _tiles(rank: int, outputs: int, inputs: int, block: int) -> Layout:
 def _source(
     program: TensorProgram, buffer: Buffer, block: int
 ) -> tuple[Image, tuple[int, int], int]:
-    """Return the image that a convolution reads, the padding that a stage of the program adds
-    before it along y and x, and the value of the padding."""
+    """Return three values for the image that a convolution reads: its layout in memory; the
+    padding before it along y and x, if a stage of the program adds padding; and the value of the
+    padding."""
     if buffer in program.inputs:
         return image_of(program, buffer, block), (0, 0), 0
     stage = program.stage(buffer.name)

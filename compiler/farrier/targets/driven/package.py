@@ -93,8 +93,9 @@ def assemble(
     library_kind: str,
     files: Callable[[Mapping[str, str]], Sequence[CodeObject]],
 ) -> LinkedModel:
-    """Return the code of a model. `files` returns the code objects for the device's kernels, given
-    their texts by name. All sizes of the dims run the same code."""
+    """Return the code of a model: the host's library, the device's kernels, and the driver program.
+    `files` is a function that returns the code objects for the device's kernels, given their texts
+    by name. Hot sizes run the same code as all other sizes."""
     program, checks = planned.executable()
     symbols = planned.host_symbols
     content = joined([*objects, written({}, {ENTRY: program})], target.host, symbols)

@@ -20,10 +20,10 @@ class HostPart:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DrivenPart(ManifestPart):
-    """The host's memory and threads for a model: `workspace` in bytes (an expression in the
-    manifest's dims and in capacities, the upper limits of data-dependent sizes), `threads` for
-    which the kernels are tuned, `max_threads` for which the workspace has room, and the `host` if
-    any kernel runs there."""
+    """The data that a model on a device and its host needs on the host. `workspace` is the size of
+    the host's workspace in bytes, an expression in the manifest's dims and in capacities (the upper
+    limits of data-dependent sizes). The kernels are tuned for `threads` threads, and the workspace
+    has room for `max_threads`. `host` describes the host, if any kernel runs there."""
 
     whose: ClassVar = "devices"
 

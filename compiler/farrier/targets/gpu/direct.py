@@ -175,8 +175,8 @@ def _counts(product: Direct) -> range:
 
 
 def allowed(product: Direct, limits: Limits, columns: Columns) -> npt.NDArray[np.bool_]:
-    """Check for each candidate that its threads have enough work and its unrolled code stays
-    short."""
+    """Check for each candidate that it does not exceed the limits of the device, that a thread does
+    not compute more neighbours than the product has, and that its unrolled code is short."""
     each = columns["direct_rows"] * columns["direct_columns"]
     within: npt.NDArray[np.bool_] = columns["direct_threads"] <= limits.threads
     within &= (each <= _MOST_EACH) & (columns["unrolled_sums"] <= len(product.sums))

@@ -38,8 +38,9 @@ class Shape:
     declared: FragmentProduct
 
     def tile(self, columns: Columns) -> tuple[Floats, Floats, Floats]:
-        """Return the rows and columns that a block computes, and the number of terms that it adds
-        in one iteration of its main loop."""
+        """Return three numbers for each candidate: the rows and the columns of the tile that a
+        block computes, and the number of terms that the block adds in one iteration of its main
+        loop."""
         rows = columns["groups_y"] * columns["each_y"] * self.declared.rows
         width = columns["groups_x"] * columns["each_x"] * self.declared.columns
         depth = columns["steps"] * self.declared.depth
@@ -75,7 +76,8 @@ class Shape:
 
 
 def allowed(shape: Shape, columns: Columns, limits: Limits) -> npt.NDArray[np.bool_]:
-    """Check for each candidate that it keeps the limits and its blocks are mostly filled."""
+    """Check for each candidate that it does not exceed the limits of the device, and that the tile
+    of a block is not much larger than the product."""
     threads = columns["groups_y"] * columns["groups_x"] * 32
     within: npt.NDArray[np.bool_] = threads <= limits.threads
     within &= shape.workgroup_bytes(columns) <= limits.workgroup_bytes

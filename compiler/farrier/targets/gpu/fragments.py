@@ -159,8 +159,8 @@ def multiply(schedule: Schedule, product: OfFragments, decisions: Decisions) -> 
 
 
 def keep_apart(schedule: Schedule, factor: str) -> None:
-    """Change the layout (swizzle) of a factor in workgroup memory so that the eight rows that a
-    subgroup reads at once lie in different memory banks."""
+    """Swizzle a factor in workgroup memory. A subgroup reads eight rows at once; after the swizzle,
+    these rows are in different memory banks, so the reads do not conflict."""
     alloc = NestView(schedule.function, "fragments").path_to_alloc(factor)[-1]
     assert isinstance(alloc, Alloc)
     chunk = CHUNK // alloc.buffer.dtype.nbytes

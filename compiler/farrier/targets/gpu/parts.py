@@ -81,8 +81,8 @@ class Sum:
 
 
 def space(program: TensorProgram | Function, limits: Limits, device: Device) -> Space | None:
-    """Return the schedule space of a kernel, whose knob is the number of parts. None unless the
-    kernel has exactly one sum and that is long."""
+    """Return the schedule space of a kernel, whose knob is the number of parts. Return None unless
+    the kernel has exactly one sum, and the sum has many terms."""
     if isinstance(program, Function):
         return None
     program = inline(program)

@@ -139,8 +139,9 @@ def copy(schedule: Schedule) -> Schedule:
 
 
 def split_up(schedule: Schedule) -> tuple[Nest, ...]:
-    """Make each statement of a function a nest of its own, and move memory that is used between
-    nests to device memory; return the nests that are not launches yet."""
+    """Divide the function of a schedule so that each of its statements is in a loop nest of its
+    own. Memory that several nests use is moved to device memory. Return the nests that are not
+    launches yet."""
     nests: list[Nest] = []
 
     def visit(stmt: Stmt) -> Stmt:

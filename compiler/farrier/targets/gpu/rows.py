@@ -74,8 +74,8 @@ def space(program: TensorProgram | Function, limits: Limits, device: Device) -> 
 
 
 def groups_of(function: Function) -> list[Group]:
-    """Return the longest groups of successive nests that `share_rows` can fuse and for which that
-    is better than other rules."""
+    """Return the groups of successive nests that `share_rows` can fuse, as long as possible. Groups
+    for which other rules are better are left out."""
     statements = outermost_block(function.body)
     nest = NestView(function, "rows")
     groups = []
@@ -190,7 +190,8 @@ def cost(group: Group, device: Device, columns: Columns, lanes: int = 1) -> Esti
 
 
 def allowed(group: Group, limits: Limits, columns: Columns) -> npt.NDArray[np.bool_]:
-    """Check for each candidate that it keeps the limits and its blocks are mostly filled."""
+    """Check for each candidate that it does not exceed the limits of the device, and that its
+    blocks have enough threads, most of which have work."""
     threads, rows = columns["row_threads"], columns["rows_each"]
     longest = max(size for size, _ in group.passes)
     ends = {

@@ -32,9 +32,10 @@ def space(
     device: Device = USUAL,
     products: Sequence[FragmentProduct] = (),
 ) -> Space:
-    """Return the space with all schedules of a kernel: those of the specialized rules that apply,
-    the first of which provides the default, and those of the rule `points`, which always applies.
-    `products` are the fragment products of the device's subgroups."""
+    """Return the space with all schedules of a kernel. It joins the spaces of the specialized
+    rules that apply, and the space of the rule `points`, which always applies. The first of
+    these spaces provides the default schedule. `products` are the fragment products of the
+    device's subgroups."""
     spaces = _special(program, limits, device, products)
     spaces.append(points.space(program, limits.packed))
     whole = spaces[0] if len(spaces) == 1 else JoinedSpace(spaces, spaces[0])

@@ -107,7 +107,8 @@ def named_products(
 
 
 def _is_worth_it(product: Product) -> bool:
-    """Check whether the product has both rows and columns, so that factors are reused."""
+    """Check whether tiles are useful for a product: it must have several rows and several columns,
+    so that each factor is used repeatedly."""
     return bool(product.columns.axes and product.rows.axes)
 
 

@@ -46,8 +46,8 @@ _ROUNDING = {
 
 
 def binary(b: Builder, op: BinaryOp, left: Value, right: Value) -> Value:
-    """Emit `left op right`, and return the result. If only one side is a vector, the scalar applies
-    to each of its lanes."""
+    """Emit `left op right`, and return the result. If one operand is a vector and the other a
+    scalar, the scalar is combined with each lane."""
     if op is BinaryOp.AND or op is BinaryOp.OR:
         return _logical(b, op, left, right)
     lanes = left.lanes
@@ -156,8 +156,8 @@ def rounding_of(expr: Expr) -> Rounding | None:
 
 
 def held_by_i32(dtype: DType) -> bool:
-    """Check whether a dtype is an integer type of fewer than 32 bits, so that i32 holds all its
-    values."""
+    """Check whether all values of a dtype are values of i32: whether it is an integer type of fewer
+    than 32 bits."""
     return dtype.is_integer and dtype.bits < 32
 
 
@@ -190,8 +190,8 @@ def extended(b: Builder, text: Operand, dtype: DType, lanes: int) -> Operand:
 
 
 def rounded(b: Builder, x: Value) -> Value:
-    """Emit a narrow float rounded to the precision that it has in memory. Values of other dtypes
-    are returned unchanged."""
+    """Emit the rounding of a narrow float, which registers hold as f32, to the precision that its
+    dtype has in memory. Return values of other dtypes unchanged."""
     if not x.dtype.is_narrow_float:
         return x
     return from_memory(b, to_memory(b, x), x.dtype, x.lanes)
@@ -314,9 +314,9 @@ def _float_to_integer(b: Builder, dtype: DType, x: Value) -> Value:
 
 
 def _floats_to_integers(b: Builder, dtype: DType, x: Value) -> Value:
-    """Emit the conversion of a vector of floats to an integer type that i32 holds. The floats are
-    clamped and then converted by a plain conversion, since LLVM splits saturating conversions into
-    scalar ones."""
+    """Emit the conversion of a vector of floats to an integer type of fewer than 32 bits. The
+    floats are first clamped to the range of the type and then converted without saturation, because
+    LLVM splits saturating conversions of vectors into scalars."""
     whole = vector("i32", x.lanes)
     low, high = dtype.limits
     # The last number below 2³¹, if the float has fewer bits than i32.

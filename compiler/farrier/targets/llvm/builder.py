@@ -1,9 +1,9 @@
 """The builder of one function's instructions.
 
-Instructions are appended to a tree of lists, so that later instructions can be inserted earlier in
-the function. Each loop is a `LoopScope` with a `head` at the start of its body, into which
-instructions are hoisted that do not depend on anything inside the rest of the body. Since no later
-pass hoists, every instruction is inserted at its final position.
+Instructions are appended to a tree of lists, so that instructions can later be inserted at an
+earlier position. Each loop has a `LoopScope` with a list `head` at the start of its body.
+Instructions that do not depend on anything in the rest of the body are hoisted into this list. No
+later pass hoists instructions, so every instruction is inserted at its final position.
 """
 
 from __future__ import annotations
@@ -153,8 +153,9 @@ class Builder:
         operands: tuple[Operand, ...],
         attribute: Any = None,
     ) -> Operand:
-        """Return the result of an instruction that depends only on its operands: an equal one in
-        this basic block is reused, or else a new one is appended."""
+        """Return the result of an instruction without side effects, which depends only on its
+        operands. If this basic block already contains an equal instruction, return its result;
+        otherwise append a new one."""
         key = (operation, type_, operands, attribute)
         equal = self._known.get(key)
         if equal is None:
@@ -172,8 +173,8 @@ class Builder:
         operands: tuple[Operand, ...],
         attribute: Any = None,
     ) -> Operand:
-        """Insert a pure instruction in the head (the beginning of the body) of the scope at
-        `depth`, or reuse an equal one there; return its result."""
+        """Return the result of a pure instruction in the head (the beginning of the body) of the
+        scope at `depth`. Insert the instruction there unless an equal one exists."""
         if depth == HERE:
             return self.pure(operation, type_, operands, attribute)
         scope = self.scopes[depth]
@@ -220,7 +221,8 @@ class Builder:
 
     @contextlib.contextmanager
     def only_if(self, condition: Operand) -> Iterator[None]:
-        """Emit the instructions of the with-block so that they run only if the condition holds."""
+        """Emit an if-statement: the instructions that the caller emits within the with-block are
+        executed only if the condition holds."""
         with self.nested() as body:
             yield
         self.branch(condition, body)
@@ -316,11 +318,12 @@ class Builder:
         return self.shuffle(first, None, (0,) * lanes)
 
     def part(self, x: Operand, number: int) -> Operand:
-        """Return the member of a struct or array value with this number."""
+        """Return the member with index `number` of a struct or array value."""
         return self.pure(instr.EXTRACT_PART, x.type.parts[number], (x,), number)
 
     def with_part(self, x: Operand, part: Operand, number: int) -> Operand:
-        """Return a copy of a struct or array value with one member replaced."""
+        """Return a copy of the struct or array value `x` in which the member with index `number` is
+        `part`."""
         return self.pure(instr.INSERT_PART, x.type, (x, part), number)
 
     def offset(self, pointer: Operand, nbytes: Operand | int) -> Operand:
@@ -384,8 +387,8 @@ class Builder:
         return Value(self.shuffle(words, None, (0,) * lanes), value.dtype, lanes)
 
     def both(self, left: Value | None, right: Value | None) -> Value | None:
-        """Return the conjunction of two conditions; None stands for a condition that is always
-        true."""
+        """Return the conjunction of two conditions. None as an argument or as the result stands for
+        a condition that is always true."""
         if left is None or right is None:
             return left or right
         lanes = max(left.lanes, right.lanes)

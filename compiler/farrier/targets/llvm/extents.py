@@ -77,7 +77,7 @@ def emit_extent(extent: Extent, value_of: Callable[[Symbol], Operand], make: Mak
 def emit_largest(
     extents: Sequence[Extent], value_of: Callable[[Symbol], Operand], make: Make
 ) -> Operand:
-    """Return the operand for the maximum of several extents; the other arguments are those of
+    """Return the operand for the maximum of `extents`. `value_of` and `make` are as in
     `emit_extent`."""
     largest, *others = (emit_extent(extent, value_of, make) for extent in extents)
     for other in others:

@@ -455,7 +455,8 @@ def definition(
 
 
 def module_text(functions: Iterable[Function], attributes: str = "") -> str:
-    """Return the text of a module with these functions and the definitions that they need."""
+    """Return the text of an LLVM module that contains `functions`, together with the declarations
+    and definitions of everything that they use."""
     declared: set[str] = set()
     definitions = [definition(function, attributes, declared) for function in functions]
     return "\n".join([*definitions, *sorted(declared), ""])
@@ -537,7 +538,9 @@ class _Body:
             self.lines.append(self._phi(handed.variable, ways))
 
     def _side(self, label: str, body: Sequence[Statement], after: str) -> str:
-        """Write one side of a branch; return the label of its last basic block."""
+        """Write the basic blocks of one side of a branch, which begin with `label` and end with a
+        jump to `after`. Return the label of the last of these blocks, for the phis after the
+        branch."""
         self._open(label)
         self.write(body)
         self.lines.append(f"  br label %{after}")

@@ -17,7 +17,8 @@ _NAN, _INFINITY, _MAGNITUDE = 0x7FC00000, 0x7F800000, 0x7FFFFFFF
 
 
 def decode(b: Builder, text: Operand, dtype: DType, lanes: int) -> Operand:
-    """Return the f32 value of each narrow-float code."""
+    """Return the f32 values that the codes in `text` represent: the elements of the narrow-float
+    type `dtype`, in `lanes` lanes."""
     bits = _Bits(b, lanes)
     memory = vector(f"i{8 * dtype.nbytes}", lanes)
     if dtype is DType.F16:

@@ -64,7 +64,8 @@ def _resized(b: Builder, x: Operand, wanted: int, first: int = 0) -> Operand:
 
 
 def _joined(b: Builder, parts: list[Operand], wanted: int) -> Operand:
-    """Return the first `wanted` lanes of the concatenation of several vectors."""
+    """Return the first `wanted` lanes of a vector that consists of the lanes of all `parts` in
+    order."""
     while len(parts) > 1:
         both = range(2 * parts[0].type.lanes)
         parts = [b.shuffle(a, c, both) for a, c in zip(parts[::2], parts[1::2], strict=True)]

@@ -116,9 +116,9 @@ def _any(b: Builder, mask: Operand, lanes: int) -> Operand:
 
 
 def atan(c: FloatCode, x: Operand) -> Operand:
-    """Compute atan(x): for |x| up to tan(pi / 8) by a polynomial, then as pi / 4 plus a
-    polynomial of (|x| - 1) / (|x| + 1), and from 1 / tan(pi / 8) on as pi / 2 plus a polynomial
-    of -1 / |x|."""
+    """Compute atan(x) by a polynomial, after reducing |x| to one of three ranges. Up to tan(pi /
+    8), the argument is x itself. Up to 1 / tan(pi / 8), the result is pi / 4 plus a polynomial of
+    (|x| - 1) / (|x| + 1). Above, it is pi / 2 plus a polynomial of -1 / |x|."""
     size = c.abs(x)
     is_middle, is_far = c.less(math.tan(math.pi / 8), size), c.less(1 / math.tan(math.pi / 8), size)
     over = c.select(is_far, -1.0, c.select(is_middle, c.sub(size, 1.0), size))

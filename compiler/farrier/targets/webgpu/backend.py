@@ -49,7 +49,8 @@ _LIMITS = "the default limits of the WebGPU specification: 8 storage buffers, 25
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WebGpuTarget(DrivenTarget):
-    """A WebGPU adapter as a target, given by its name; `webgpu` stands for any adapter."""
+    """A GPU that is used through WebGPU, as a target. It is either a GPU of a known name, or
+    `webgpu`, which stands for any WebGPU adapter."""
 
     @property
     def backend(self) -> WebGpuBackend:

@@ -72,8 +72,9 @@ def loaded(memory: str, at: str, dtype: DType, has_f16: bool) -> str:
 
 
 def stored(memory: str, at: str, value: str, dtype: DType, has_f16: bool) -> list[str]:
-    """Return the WGSL statements that store a value as element `at` of a storage buffer. No other
-    thread may write to the same word concurrently."""
+    """Return the WGSL statements that store `value` as element `at` of the storage buffer `memory`,
+    whose elements have the type `dtype`. Other threads must not write to the same 32-bit word at
+    the same time."""
     if dtype is DType.F16 and has_f16:
         return [f"{memory}[{at}] = f16({value});"]
     if dtype is DType.I64:

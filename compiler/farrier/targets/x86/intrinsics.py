@@ -50,8 +50,9 @@ def _accumulating(instruction: str, element: str, group: int) -> EmitDot:
 def _multiply_add_i16(
     writer: Writer, lanes: int, total: Operand, a: Operand, b: Operand
 ) -> Operand:
-    """Emit the equivalent of vpdpwssd as pmaddwd and paddd. The only pmaddwd sum that exceeds i32
-    is that of four factors -32768, which wraps around in both."""
+    """Emit the instructions pmaddwd and paddd, which together compute the same as vpdpwssd. pmaddwd
+    adds two products of i16, which exceeds i32 only if all four factors are -32768; the sum then
+    wraps around, as it does in vpdpwssd."""
     left, right = _as_groups(writer, vector("i16", 2 * lanes), a, b)
     name = f"llvm.x86.{_MULTIPLY_ADD_I16[lanes]}"
     products = writer.call(name, total.type, left, right)
@@ -108,8 +109,8 @@ def _keep_awake(writer: Writer) -> None:
 def _tile_product(
     name: str, left: DType, right: DType, total: DType, instruction: str, feature: str
 ) -> TileProduct:
-    """Return the AMX product by one instruction, for up to 16 rows of 16 totals. Products of bf16
-    flush subnormal numbers to zero; i32 totals wrap around."""
+    """Return the AMX product that the instruction `instruction` computes, for up to 16 rows of 16
+    totals. Products of bf16 flush subnormal numbers to zero; totals of i32 wrap around."""
 
     def emit(writer: Writer, rows: int, depth: int, *operands: Operand) -> Operand:
         shape = _i16(rows, _ROW_BYTES, depth * left.nbytes)

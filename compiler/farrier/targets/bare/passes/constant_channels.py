@@ -48,8 +48,9 @@ def constant_channels(graph: Graph, settings: Settings) -> Graph:
 
 
 def _rewritten(conv: Node, requantize: Node, rewriter: Rewriter) -> tuple[Node, Node]:
-    """Return both nodes with other constants if a constant channel exceeds the bounds that
-    `bound-sums` requires; otherwise return them as they are."""
+    """Return `conv` and `requantize` with new weights, biases and factors for constant channels, if
+    one of these channels exceeds the bounds that `bound-sums` requires. Otherwise return both nodes
+    unchanged."""
     same = conv, requantize
     x = conv.inputs[0]
     values = [*conv.inputs[1:], *requantize.inputs[1:]]
@@ -100,6 +101,7 @@ def _known(content: npt.NDArray[Any] | None) -> npt.NDArray[Any]:
 def _requantized(
     node: Node, sums: npt.NDArray[np.int64], multiplier: npt.NDArray[Any], right: npt.NDArray[Any]
 ) -> npt.NDArray[np.int64]:
-    """Return the results of a Requantize for the given sums. They never decrease as sums grow."""
+    """Return the results of a Requantize for the integer sums `sums`. The results are monotonic:
+    they never decrease if a sum increases."""
     [result] = REQUANTIZE.reference([sums, multiplier, right], dict(node.attrs))
     return np.asarray(result, np.int64)

@@ -50,8 +50,9 @@ def emit_module(functions: Iterable[Function], target: CpuTarget) -> str:
 
 
 def instruction_texts(function: Function, target: CpuTarget) -> dict[str, str]:
-    """Return the instructions of a kernel as text: under the key "instructions" as translated from
-    statements, and under the name of each pass that changes them as they are after the pass."""
+    """Return the instructions of a kernel as text at several stages. The key "instructions" has the
+    instructions before all passes. The name of each pass that changes them has the instructions
+    after that pass."""
     attributes = _attributes(target)
     texts: dict[str, str] = {}
     for name, parts in _after_each_pass(function, target):

@@ -94,9 +94,9 @@ class HotEntry:
 
 
 def emit_dispatch(inputs: int, outputs: int, hot: Sequence[HotEntry], otherwise: str) -> str:
-    """Return the LLVM module of an entry point that compares the sizes passed by its caller with
-    those of each hot entry (code specialized for fixed sizes), calls the matching one, or calls
-    `otherwise` (the general code) if none matches."""
+    """Return the LLVM module of the entry point of a model with code for hot sizes. It compares the
+    sizes that its caller passes with the fixed sizes of each entry in `hot`. It calls the entry
+    that matches, or the general code `otherwise` if none matches."""
     b = Builder()
     dims = b.load(PTR, b.offset(_ARGS, _WORD * (inputs + outputs + 2)), _WORD)
     for hot_entry in hot:
@@ -127,7 +127,8 @@ def emit_workspace_bytes(
 
 
 def _function(name: str, arguments: Sequence[Variable], b: Builder, result: Operand) -> str:
-    """Return the text of an LLVM module with one function, whose body `b` has built."""
+    """Return the text of an LLVM module that contains one function, with the instructions that the
+    builder `b` has collected as its body."""
     return module_text([instr.Function(name, arguments, b.body, result, is_exported=True)])
 
 

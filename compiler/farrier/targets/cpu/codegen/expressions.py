@@ -271,8 +271,8 @@ class Expressions:
         return select
 
     def _guarded(self, maker: Maker, condition: Value) -> Value:
-        """Call `maker` with the guard extended by `condition`, so that its loads access memory only
-        where the condition holds."""
+        """Call `maker`, which emits an expression, under an additional guard: its loads access
+        memory only in lanes in which `condition` holds."""
         memory = self.memory
         outer = memory.guard
         memory.guard = self.b.both(outer, condition)

@@ -132,9 +132,9 @@ class Indices:
         return AddressExpr(form, self)
 
     def parts(self, form: Linear) -> tuple[Offset, Extent, _Constants, bool]:
-        """Return four parts of a linear form: its offset, its constant, the coefficients of its
-        variables that are constants in unrolled loops, and a flag that all of these stay valid
-        until a loop variable changes its value (for the whole era)."""
+        """Return four values for a linear form: its offset; its constant; the coefficients of those
+        of its variables that belong to unrolled loops; and a flag. If the flag is true, the other
+        three stay valid until a loop variable changes its value (for the whole era)."""
         bindings = self.bindings
         const, stride, irregular, fixed = form.const, 0, False, True
         constants: _Constants = []
@@ -271,8 +271,9 @@ class Indices:
         return depth, atoms[at]
 
     def _unsigned(self, atom: Expr) -> Value | None:
-        """Emit a quotient or remainder of a non-negative number by one unsigned instruction instead
-        of the nine of floor division. Return None for any other expression."""
+        """Emit a quotient or remainder by a single unsigned instruction, if `atom` is one and the
+        dividend is not negative. (Floor division of signed numbers takes nine instructions.)
+        Otherwise return None."""
         if not isinstance(atom, Binary) or atom.op not in (BinaryOp.DIV, BinaryOp.MOD):
             return None
         divisor = self.simplifier.linear(atom.right)

@@ -152,7 +152,8 @@ class Memory:
         return self._remembered((buffer.name, pointer, const, pitch, shape), load)
 
     def store_rows(self, operand: RowsOperand, value: Operand) -> None:
-        """Store a register that holds a whole tile of rows (`RowRegisters`)."""
+        """Store a tile of rows from `value`, which holds the whole tile (such as an AMX tile
+        register), to memory."""
         at, pitch = self._at(operand.buffer, *self._first_row(operand)), operand.pitch
         shape = operand.rows, operand.row_bytes
         operand.registers.store(self.b, *shape, at, self.indices.size(pitch), value)
@@ -191,8 +192,8 @@ class Memory:
         return first is not None and first[0].stride == DType.I32.nbytes
 
     def store_group(self, node: Store, loop: str, value: Value) -> None:
-        """Store the elements of all iterations of a loop at once, given as one i32 for each lane.
-        `is_group` must hold."""
+        """Store the elements of all iterations of a loop by one store. `value` contains them,
+        concatenated to one i32 for each lane. The caller must have checked `is_group`."""
         self.bindings.constants[loop] = 0
         offset, const = self._place(node).resolve()
         del self.bindings.constants[loop]
@@ -214,11 +215,11 @@ class Memory:
         return value
 
     def _make_room(self, key: tuple[object, ...], spread: bool) -> None:
-        """Forget the least recently used load if all registers are in use.
+        """If all registers hold values of earlier loads, forget the least recently used of them, so
+        that a repeated load is emitted again.
 
-        If a later load equals a forgotten one, or reads a vector next to an earlier one, LLVM would
-        move it up to that load, keep its value in a register in between, and spill. A fence, which
-        takes no instruction, prevents the move.
+        LLVM might merge the repeated load with the first one, keep its value in a register in
+        between, and spill another register. A fence, which takes no instruction, prevents that.
         """
         room = self._registers - self.tile_vectors - SPARE_REGISTERS
         is_full = len(self._recent) >= max(room, FEWEST_HELD)
@@ -251,7 +252,8 @@ class Memory:
         self.forget(buffer.name)
 
     def _store_at(self, buffer: Buffer, offset: Offset, const: Extent, value: Value) -> None:
-        """Store adjacent elements, one for each lane of the value."""
+        """Store the lanes of `value` to adjacent elements of a buffer, starting `offset` plus
+        `const` after the start of the buffer."""
         pointer, size = self._at(buffer, offset, const), buffer.dtype.nbytes
         mask = self._mask(value.lanes)
         stored = to_memory(self.b, value)
@@ -337,7 +339,8 @@ class Memory:
         )
 
     def _scalar(self, buffer: Buffer, pointer: Operand, lane: int | None = None) -> Value:
-        """Load one element; if the guard is false, load the buffer's first element instead."""
+        """Load one element, at the address `pointer`. If the guard is false, load the buffer's
+        first element instead, since it is always accessible."""
         guard = self.guard
         if guard is not None:
             if guard.lanes > 1 and lane is not None:
@@ -371,8 +374,8 @@ class Memory:
         return from_memory(self.b, loaded, buffer.dtype, lanes)
 
     def _every_other(self, buffer: Buffer, pointer: Operand, lanes: int) -> Value:
-        """Load elements 0, 2, 4, … by two vector loads and a shuffle. The second vector ends at the
-        last element, so nothing beyond it is read."""
+        """Load `lanes` elements that are two elements apart, by two vector loads and a shuffle. The
+        second vector ends at the last element that is needed, so that nothing beyond it is read."""
         size = buffer.dtype.nbytes
         kind = memory_type(buffer.dtype, lanes)
         low = self.b.load(kind, pointer, size)

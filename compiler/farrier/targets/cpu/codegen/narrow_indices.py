@@ -104,7 +104,8 @@ class _Narrowing:
         written.append(x)
 
     def _bounds_of(self, x: Instruction) -> _Bounds | None:
-        """Return the range of values of a 64-bit instruction; None if it is not known."""
+        """Return the range of the values that the 64-bit instruction `x` may compute, or None if no
+        range can be derived."""
         operands = x.operands[1:] if x.operation is instr.SELECT else x.operands
         if x.operation in (instr.SEXT, instr.ZEXT):
             return _BY_NARROW.get((x.operation, operands[0].type.element))
@@ -149,8 +150,8 @@ class _Narrowing:
         return Loop(handed, body, x.again, x.number)
 
     def _most_iterations(self, x: Loop) -> int | None:
-        """Return an upper bound of a loop's iterations if the loop counts up to a known number or
-        down to zero from a known number, else None."""
+        """Return an upper bound of the number of iterations of the loop `x`. The loop must count up
+        to a known number, or from a known number down to zero; otherwise return None."""
         if not isinstance(x.again, Instruction) or x.again.operation is not instr.ICMP:
             return None
         left, right = x.again.operands

@@ -175,8 +175,9 @@ def _follow(
 def _written(
     instructions: Sequence[Instruction], block: _Block, reach: int, numbers: Iterator[int]
 ) -> Iterator[Instruction]:
-    """Yield the instructions of a block with the loads moved, and with a new pointer for each group
-    of addresses that is out of reach."""
+    """Yield the instructions of a block after the pass: loads are moved next to the load of the
+    preceding vector, and each group of addresses that is too far from its base pointer gets a
+    pointer of its own."""
     behind: dict[int, list[int]] = collections.defaultdict(list)
     for line, place in block.moves.items():
         behind[place].append(line)
@@ -200,8 +201,9 @@ def _written(
 
 
 def _groups(block: _Block, reach: int) -> Iterator[list[_Address]]:
-    """Yield groups of addresses with the same base pointer that are out of reach of the base, but
-    within reach of the first address of the group. Groups with too few vectors are left out."""
+    """Yield groups of addresses that need a pointer of their own. The addresses of a group have the
+    same base pointer, are out of reach of a paired instruction from there, but within reach of the
+    first address of the group. Groups with too few vectors are left out."""
     by_pointer: dict[Operand, list[_Address]] = collections.defaultdict(list)
     for result, address in block.addresses.items():
         if result in block.accessed and not 0 <= address.displacement <= reach:

@@ -91,9 +91,9 @@ class Registers:
         return None if total is None or dtype is None else Value(total, dtype, lanes)
 
     def find_group(self, name: str, first: int, size: int, stride: int) -> Value | None:
-        """Return `size` elements starting at `first`, `stride` apart, 32 bits together, as one i32.
-        Return None unless one vector holds them in adjacent lanes at a position that is a multiple
-        of `size`."""
+        """Return the `size` elements first, first + stride, … as one i32; together, they must have
+        32 bits. Return None unless they are in adjacent lanes of a single vector, starting at a
+        lane that is a multiple of `size`."""
         for start, (value, width, step) in self.tiles[name].items():
             at, apart = divmod(first - start, stride)
             inside = apart == 0 <= at <= width - size and at % size == 0
@@ -106,7 +106,9 @@ class Registers:
         return None
 
     def write(self, name: str, first: int, piece: Piece) -> None:
-        """Write the elements of `piece`. Older pieces that overlap it only in part are split."""
+        """Write the elements of `piece` to the register tile `name`, starting at element
+        `first`. An older piece that contains some of these elements is split, and its other
+        elements stay."""
         tile = self.tiles[name]
         old = tile.get(first)
         if old is None or old.width != piece.width or old.stride != piece.stride:
@@ -152,8 +154,9 @@ class Registers:
 def _rows(
     tile: dict[int, Piece], first: int, width: int, stride: int
 ) -> tuple[list[Value], int] | None:
-    """Return several vectors and a lane number such that the elements first, first + stride, … are
-    this lane of successive vectors. Return None if the elements are not stored in this way."""
+    """Find the elements first, first + stride, … of a tile in the same lane of successive vectors.
+    Return these vectors and the number of the lane, or None if the elements are not stored in this
+    way."""
     if width < _FEWEST:
         return None
     for start, piece in tile.items():

@@ -2,10 +2,11 @@
 them.
 
 An unrolled loop is emitted once for each iteration. A vectorized loop is emitted once, with vectors
-as wide as its extent rounded up to a power of two, where excess lanes are masked off memory; if
-each lane of its body needs memory of its own, it is unrolled instead. A serial loop becomes a loop
-that carries its register tiles. The body of a parallel loop is outlined, and receives outside
-values in a context struct.
+as wide as its extent rounded up to a power of two; the excess lanes must not access memory, so
+their loads and stores are masked. If the loop's body allocates memory for each lane, it is unrolled
+instead. A serial loop passes the values of register tiles from iteration to iteration (as phis).
+The body of a parallel loop becomes a function of its own, which receives values of the enclosing
+function in a context struct.
 """
 
 from __future__ import annotations
@@ -605,7 +606,8 @@ class _Emitter:
         )
 
     def _rows(self, operand: RowsOperand) -> Operand:
-        """Return the value of a tile of rows, loaded from memory or taken from its register."""
+        """Return the value that holds the tile of rows `operand`: loaded from memory, or the
+        register in which it already is."""
         if operand.buffer.scope is not MemoryScope.REGISTER:
             return self.memory.load_rows(operand).operand
         number = self._row_number(operand)

@@ -86,8 +86,9 @@ class _Assignment:
             self._rims[x.name] = max(self._rims.get(x.name, 0), halo_read(node))
 
     def _keep_rims(self) -> None:
-        """Keep a halo (a border of zeros) around an image in plain layout only if the graph
-        computes the image, and all its readers are convolutions that need the halo."""
+        """Drop the halos (borders of zeros) of images in plain layout that cannot have one or do
+        not need it. A halo is kept only if a node of the graph computes the image, and all its
+        readers are convolutions that write a blocked image."""
         computed = {value.name for node in self._graph.nodes for value in node.outputs}
         others = self._returned | {
             value.name
@@ -170,7 +171,8 @@ class _Assignment:
         return self._copy(value, True) if wants and not is_blocked else written
 
     def _copy(self, value: Value, blocked: bool) -> Value:
-        """Return `value` in the other layout. All its readers share one Relayout."""
+        """Return `value` in blocked layout if `blocked` is true, else in plain layout. All readers
+        of the copy share one Relayout."""
         key = (value.name, blocked)
         if key not in self._copies:
             layout = self._layout(value) if blocked else None
@@ -184,8 +186,9 @@ class _Assignment:
         return self._copies[key]
 
     def _constant(self, node: Node, value: Value, position: int, form: Form) -> Value:
-        """Return a constant operand in channel blocks if it has the channels of a blocked result.
-        Its last, partial block is padded, so that vectors may read it completely."""
+        """Return the constant `value` in blocked layout if the node computes a blocked image and
+        the constant has an axis with the channels of that image; otherwise return it unchanged. A
+        partial last block is padded, so that a vector can read the whole block."""
         y = node.outputs[0]
         if form in (Form.PLAIN, Form.BLOCKED_INPUT) or not is_image(y):
             return value
@@ -216,8 +219,8 @@ def _halo(rank: int, around: int) -> tuple[tuple[int, int], ...]:
 
 
 def _covers(value: Value, node: Node) -> bool:
-    """Check whether an operand has the same channels and points as the node's result, so that it is
-    read at the same index instead of being broadcast."""
+    """Check whether `value` has the same channels and points as the result of a node. The node then
+    reads it at the same index at which it writes, instead of broadcasting it."""
     if _is_convolution(node) or lookup(node.op).has(Trait.JOINS):
         return True
     x, y = node.inputs[0], node.outputs[0]

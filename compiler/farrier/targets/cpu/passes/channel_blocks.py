@@ -51,9 +51,10 @@ def channel_block(
 
 
 def block_for(dot: Dot, target: CpuTarget) -> int:
-    """Return the number of channels in a block from which a dot product takes groups of channels.
-    If the instruction takes a factor from one lane of a register, a block fills a whole register,
-    so that one load fetches the groups for all lanes."""
+    """Return the number of channels in a block such that `dot`, a dot-product instruction, finds
+    its groups of channels in a block. If the instruction can take one factor from a single lane
+    of a register, a block fills a whole register, so that one load fetches the groups for all
+    lanes."""
     return target.lanes * dot.group if target.machine(1).by_lane else target.lanes
 
 

@@ -30,14 +30,16 @@ def inverted_bottlenecks(graph: Graph, home: Home, settings: Settings) -> dict[i
     """Return a mapping from the id of each node to be fused to the convolution whose kernel absorbs
     the node.
 
-    A depthwise convolution absorbs the convolution that expands its input (a pointwise one, or the
-    first one of a network), if that is profitable. The depthwise convolution is in turn absorbed by
-    the pointwise convolution that reads its result, if that one absorbs no other convolution and
-    each thread can compute its own strip of lines. `home` returns the convolution or product in
-    whose kernel a node is computed as an epilogue, and any other node itself. Nothing is fused if
-    the target multiplies tiles of bf16 or bytes, as separate kernels then are several times as
-    fast. Nothing is fused either if the model has specialized code for some sizes (hot sizes): a
-    fused kernel has as much code as four separate ones, which may serve several layers.
+    A depthwise convolution absorbs the convolution that expands its input image (a pointwise
+    convolution, or the first convolution of a network), if that is profitable. The pointwise
+    convolution that reads the result of the depthwise convolution absorbs both, if it absorbs no
+    other convolution and each thread can compute a strip of lines.
+
+    `home` maps a node that is computed as part of another kernel's epilogue to the convolution or
+    product of that kernel, and any other node to itself. Nothing is fused if the target multiplies
+    tiles of bf16 or bytes, as separate kernels are then several times as fast. Nothing is fused
+    either if the model has specialized code for some sizes (hot sizes): a fused kernel has the code
+    size of four separate kernels, which may serve several layers.
     """
     if settings.beside_hot:
         return {}

@@ -31,13 +31,16 @@ _STEPS = {DType.BF16: 2, DType.F16: 8}
 
 
 def lower_precision(graph: Graph, settings: Settings) -> Graph:
-    """Round the operands of convolutions and matrix products to bf16 or f16 (to nearest even) with
-    f32 sums, if the settings request it. Values that only these operators, elementwise operators
-    and moves of elements read are stored in the narrow type, and so is a result that is later added
-    to another one; everything else is computed in f32 as before. These products stay f32: grouped
-    convolutions whose groups do not fill tiles, sums with an odd number of terms (except those over
-    the keys of an attention), and products of a single row with constant weights, which are limited
-    by reading the weights. Inputs and outputs of the model stay f32. For f16, only products with
+    """Round the operands of convolutions and matrix products to bf16 or f16 (to nearest even), with
+    f32 sums, if the settings request it. Inputs and outputs of the model stay f32.
+
+    A value is stored in the narrow type if its readers are such products, elementwise operators, or
+    operators that move elements. So is a result that is later added to another one. Everything else
+    is computed in f32 as before.
+
+    These products stay f32: grouped convolutions whose groups do not fill tiles; sums with an odd
+    number of terms, except those over the keys of an attention; and products of a single row with
+    constant weights, whose time is that of reading the weights. For f16, only products with
     constant weights and a multiple of eight terms are lowered, as these are the products that tiles
     multiply.
 
@@ -191,8 +194,9 @@ class _Lowering:
         )
 
     def _find_homes(self) -> dict[str, int]:
-        """Return, for each value that lowered contractions compute, alone or followed by
-        elementwise operators of the same shape, the position of the last of these contractions."""
+        """Return a mapping from the name of each value to the position of the contraction whose
+        kernel computes it: a lowered contraction's result, or elementwise functions of the same
+        shape of such results. If several contractions contribute, it is the last one."""
         homes: dict[str, int] = {}
         for position, node in enumerate(self._graph.nodes):
             y = node.outputs[0]

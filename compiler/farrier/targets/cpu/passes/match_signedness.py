@@ -73,8 +73,9 @@ def match_signedness(graph: Graph, settings: Settings) -> Graph:
 
 
 def _tensors(graph: Graph, target: CpuTarget) -> frozenset[str]:
-    """Return the names of the tensors that change signedness: the first factors of products that
-    need it, and all tensors connected to these by nodes that only move elements."""
+    """Return the names of the tensors to convert to the other signedness: the first factors of
+    products that need it, and all tensors from which these are derived, or which derive from these,
+    by nodes that only move elements."""
     constants = {constant.value.name for constant in graph.constants}
     changing = {
         node.inputs[0].name

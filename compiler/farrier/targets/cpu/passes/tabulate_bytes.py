@@ -34,11 +34,11 @@ class _OfByte:
 
 
 def tabulate_bytes(graph: Graph, settings: Settings) -> Graph:
-    """Replace an elementwise computation of bytes from bytes, whose other operands are scalar
-    constants, by a lookup in a table of its 256 results, if that takes fewer instructions. An
-    example is a quantized activation: a DequantizeLinear, elementwise operators and a
-    QuantizeLinear, or several of these in a row. The table is computed by the operators themselves,
-    so results do not change.
+    """Replace a chain of elementwise operators that computes bytes from bytes by a lookup in a
+    table of 256 results, if that takes fewer instructions. All other operands of the chain must be
+    scalar constants. An example is a quantized activation: a DequantizeLinear, elementwise
+    operators and a QuantizeLinear, or several of these in a row. The table is computed by the
+    operators themselves, so results do not change.
 
     before:
         @graph
@@ -79,8 +79,8 @@ class _Tables:
         return self._rewriter.finish()
 
     def _of_byte(self, node: Node) -> _OfByte | None:
-        """Return the result of a node as a function of one tensor of bytes, or None if the node has
-        other operands than that tensor and constants with one element."""
+        """Return the result of a node as a function of a single tensor of bytes. Return None if the
+        node has any other operands than functions of that tensor and constants with one element."""
         if lookup(node.op).kind is not Kind.ELEMENTWISE or len(node.outputs) != 1 or node.regions:
             return None
         (y,), operands, parts = node.outputs, list[Any](), dict[str, _OfByte]()
@@ -118,8 +118,8 @@ class _Tables:
         return computed
 
     def _tabulated(self, node: Node, of_byte: _OfByte) -> Node:
-        """Return a ByteTable node in place of the node if that takes fewer instructions, else the
-        node itself."""
+        """Return a ByteTable that computes the same result as `node`, if it takes fewer
+        instructions than the chain that it replaces. Otherwise return `node` unchanged."""
         (y,) = node.outputs
         instructions = sum(lookup(each.op).instructions for each in of_byte.nodes)
         if y.type.dtype not in _BYTES or len(of_byte.nodes) < 2 or instructions <= self._dearest:

@@ -48,7 +48,8 @@ _WITH_SKETCHES = (register_tile.RULE, rows.RULE)
 
 
 def for_program(program: TensorProgram | Function, target: CpuTarget, threads: int) -> Space:
-    """Return the schedule space of one kernel that `threads` threads run."""
+    """Return the schedule space of a kernel that `threads` threads run: that of the first rule that
+    matches, joined with the schedules of installed templates and of sketches where these apply."""
     if isinstance(program, Function):
         return _about(nest.space(program, target, threads), program, target, threads)
     built_in = _about(_first(program, target, threads), program, target, threads)
@@ -59,8 +60,9 @@ def for_program(program: TensorProgram | Function, target: CpuTarget, threads: i
 def _with_sketches(
     space: Space, built_in: Space, program: TensorProgram, target: CpuTarget, threads: int
 ) -> Space:
-    """Return `space`, joined with the program's sketches as further candidates for a search, if the
-    rule of the built-in space admits alternatives and no template has replaced that space."""
+    """Return `space` with the sketches of the program as further candidates for a search. Return it
+    unchanged if the rule of the built-in space does not admit alternatives, or if a template has
+    replaced the built-in space."""
     if space is not built_in or built_in.rule not in _WITH_SKETCHES:
         return space
 

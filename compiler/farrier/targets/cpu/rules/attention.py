@@ -197,9 +197,10 @@ class AttentionKernel(RowsKernel):
         return fits
 
     def estimate(self, columns: Columns) -> Estimate:
-        """Estimate the time of each candidate: both products by the cost model of register tiles,
-        the softmax, packing, fetching keys, values and scores of each block from the caches, and
-        the memory traffic for the scores, which are no longer cached from the previous layer."""
+        """Estimate the time of each candidate as the sum of several parts. The cost model of
+        register tiles estimates both products. Further parts are the softmax, packing, and fetching
+        each block's keys, values and scores from the caches. The last part is the memory traffic
+        for the scores, which the previous layer has not left in the caches."""
         machine = self.machine
         decided = {name: column.astype(np.float64) for name, column in columns.items()}
         first, second = (

@@ -187,9 +187,10 @@ class AttentionTileKernel(RowsKernel):
         return tuple(side for side in tiled.unit.sides if vectors % side == 0)
 
     def allowed(self, columns: Columns) -> npt.NDArray[np.bool_]:
-        """Check for each candidate that both blocks of tiles fit in the tile registers and divide
-        the block of rows, and that each part contains a block. Also check that the block's scores
-        and weights fit in the second-level cache, if those of any block size do."""
+        """Check three conditions for each candidate. Both blocks of tiles must fit in the tile
+        registers, and their rows must divide the block of query rows. Each part must contain a
+        block. If any block size allows it, the block's scores and weights must fit in the
+        second-level cache."""
         block, parts = columns["block"], columns["parts"]
         fits: npt.NDArray[np.bool_] = part_rows(self.rows, block, parts) * (parts - 1) < self.rows
         room = int(self.machine.l2_bytes * 0.6 / (self._row_bytes * self.keys))

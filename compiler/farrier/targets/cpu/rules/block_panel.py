@@ -123,8 +123,8 @@ class BlockPanelKernel(RegisterTileKernel):
         return schedule
 
     def _pack_panel(self, schedule: Schedule, stage: Stage) -> None:
-        """Vectorize the dequantization of a panel; the codes that share a byte are processed one
-        after the other."""
+        """Vectorize the loop nest that dequantizes a panel of weights. If several codes share a
+        byte, the nest processes the first code of all bytes, then the second, and so on."""
         block, within, lane = (f"{stage.buffer.name}_{axis.name}" for axis in stage.axes)
         chunk, lanes = schedule.split(lane, self.machine.lanes)
         places = []

@@ -167,7 +167,8 @@ class BlockTileKernel(ProgramKernel):
         return schedule
 
     def _tile_output(self, schedule: Schedule, decisions: Decisions) -> list[str]:
-        """Tile the nest that writes the output, and return the loops around a tile."""
+        """Tile the loop nest that writes the output; return the names of the loops around a
+        tile."""
         output, row = self.product.output, self._row
         loops = {
             inner.name: f"{output.buffer.name}_{outer.name}"

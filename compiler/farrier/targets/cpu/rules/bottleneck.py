@@ -238,9 +238,9 @@ class BottleneckKernel(ProgramKernel):
         return shortlist(self._problem(contraction), self.machine, choices, _TILES)
 
     def allowed(self, columns: Columns) -> npt.NDArray[np.bool_]:
-        """Check for each candidate that the rows of output tiles divide the lines of a strip, and
-        that tiles of the expanded image have one row. Other tiles would include padding lines, so
-        they are allowed only if the strip is the whole image."""
+        """Check for each candidate that the rows of an output tile divide the lines of a strip.
+        Also check that tiles of the expanded image have a single row, unless the strip is the whole
+        image: other tiles would include lines of padding."""
         lines, output = columns["lines"], "window" if self.project is None else "project"
         fits: npt.NDArray[np.bool_] = lines % parts(columns[output])[1] == 0
         fits &= parts(columns["expand"])[1] == 1
@@ -431,8 +431,9 @@ class BottleneckKernel(ProgramKernel):
         schedule.unroll("in_column")
 
     def _tile_expansion(self, schedule: Schedule, decisions: Decisions, kept: list[Stage]) -> None:
-        """Compute the lines of the expanded image tile by tile, and write their padding
-        separately."""
+        """Tile the loop nest that writes the expanded image, and let separate nests write the zeros
+        of its padding. `kept` are the epilogue stages of the expansion that are computed in
+        registers."""
         tile = Tile.of(decisions["expand"])
         loops = [f"{PADDED}_{axis.name}" for axis in self.padded.axes]
         loops = self._between_padding(schedule, loops, 3)

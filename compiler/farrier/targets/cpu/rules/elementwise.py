@@ -143,7 +143,8 @@ class ElementwiseKernel(ProgramKernel):
     def _nest(
         self, schedule: Schedule, stage: Stage, decisions: Decisions, kept: list[Stage]
     ) -> None:
-        """Schedule the loop nest of one output."""
+        """Schedule the loop nest of one output: vectorize it, or transpose it in squares, and share
+        it among the threads. `kept` are the earlier stages that are computed in registers."""
         name, lane = stage.buffer.name, innermost_axis(stage)
         outer = [f"{name}_{axis.name}" for axis in stage.axes]
         across = None if kept else self._read_across(schedule, stage)
@@ -186,9 +187,9 @@ class ElementwiseKernel(ProgramKernel):
         return max(-(-typical(extent) // lanes), 1) * lanes
 
     def _read_across(self, schedule: Schedule, stage: Stage) -> _Across | None:
-        """Return the inputs that are not contiguous along the axis of the output's vectors but
-        along another axis, so that vector loads would be strided. Return None if there are none, or
-        if they are contiguous along different axes."""
+        """Return the inputs whose elements are contiguous along an axis other than that of the
+        output's vectors, so that loads of vectors would be strided. Return None if there are none,
+        or if they are contiguous along several different axes."""
         name, lane = (
             stage.buffer.name,
             f"{stage.buffer.name}_{stage.axes[innermost_axis(stage)].name}",

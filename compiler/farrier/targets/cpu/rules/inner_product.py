@@ -83,8 +83,8 @@ def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | No
 
 
 def _product(program: TensorProgram, machine: Machine) -> _Product | None:
-    """Return the product that a program consists of, apart from elementwise stages after it; None
-    for any other program."""
+    """Return the product that a program computes, if it consists of a single product followed by
+    elementwise stages; None for any other program."""
     stages = [stage for stage in program.stages if stage.buffer.name != PACKED]
     stage, *rest = stages
     body = stage.body
@@ -249,8 +249,8 @@ class InnerProductKernel(ProgramKernel):
         return schedule
 
     def _tile_output(self, schedule: Schedule, rows: int) -> tuple[list[str], list[str]]:
-        """Order the loops over the output. Return the loops around a tile, and those of them on
-        which the small operand depends."""
+        """Order the loops over the output. Return two lists: the loops around a tile, and those
+        loops among them on whose variable the small operand depends."""
         name, product = self.output.buffer.name, self.product
         small = {name for index in product.small.indices for name in variables(index)}
         names = {
@@ -280,8 +280,8 @@ class InnerProductKernel(ProgramKernel):
         return outer, batches
 
     def _lay_out(self, schedule: Schedule) -> None:
-        """Change the layout of the constant operand so that it is contiguous along the summed
-        axis."""
+        """Change the layout of the small operand, if it is constant, so that it is contiguous along
+        the summed axis."""
         load = self.product.small
         along = load.indices.index(Var(self.product.along.name))
         order = sorted(range(len(load.indices)), key=lambda at: at == along)

@@ -163,8 +163,8 @@ class MatrixTileKernel(ProgramKernel):
         )
 
     def allowed(self, columns: Columns) -> npt.NDArray[np.bool_]:
-        """Check for each candidate that the tile registers hold the sums and the operands of one
-        step."""
+        """Check for each candidate that there are enough tile registers for the sums of a block and
+        for the operands of one step."""
         high, lines = columns["high"], columns["lines"]
         lanes = self.width * columns["wide"]
         fits = self._registers(columns) <= self.unit.registers
@@ -289,7 +289,8 @@ class MatrixTileKernel(ProgramKernel):
         schedule.transform_layout(load.buffer.name, layout)
 
     def _tile_output(self, schedule: Schedule, decisions: Decisions) -> list[str]:
-        """Tile the nest that writes the output by blocks; return the loops around a block."""
+        """Tile the loop nest that writes the output by blocks; return the names of the loops around
+        a block."""
         contraction = self.contraction
         prefix = contraction.output.buffer.name
         loops = {

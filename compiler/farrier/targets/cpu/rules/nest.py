@@ -247,9 +247,9 @@ class _Plan:
         return _Region(tuple(joined))
 
     def _chunk(self, extent: Extent, trips: int) -> int:
-        """Return the number of elements of a vectorized loop that a thread takes at once: whole
-        vectors, but few enough that every thread gets some when the surrounding loops have `trips`
-        iterations."""
+        """Return the number of elements of a vectorized loop that one iteration of the parallel
+        loop processes. It is a multiple of the vector length, but small enough that all threads
+        have work, given that the loops around it have `trips` iterations."""
         lanes, parts = self.machine.lanes, ceildiv(self.machine.threads, trips)
         share = typical(ceildiv(extent, parts))
         return min(_CHUNK, typical(ceildiv(max(share, 1), lanes)) * lanes)
@@ -279,8 +279,8 @@ def _mark(schedule: Schedule, name: str) -> None:
 
 
 def _vectorize(schedule: Schedule, name: str, lanes: int) -> None:
-    """Vectorize a loop. The vectors of a short loop are unrolled, and so are those of a loop that
-    indexes register buffers, whose elements have no addresses."""
+    """Vectorize a loop. If the loop is short, or if it indexes register buffers (whose elements
+    have no addresses), unroll the loop over its vectors."""
     extent = schedule.extent(name)
     schedule.vectorize(name)
     if bounds(extent) != (lanes, lanes):

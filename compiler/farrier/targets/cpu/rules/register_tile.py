@@ -136,8 +136,8 @@ def _again(program: TensorProgram, copied: str) -> Contraction:
 
 @dataclasses.dataclass(frozen=True)
 class RegisterTileKernel(ProgramKernel):
-    """A contraction that is prepared such that its innermost loop contains no bounds checks and no
-    strided loads."""
+    """The kernel of the rule: a contraction, rewritten so that its innermost loop contains no
+    bounds checks and no strided loads."""
 
     program: TensorProgram
     contraction: Contraction
@@ -237,9 +237,10 @@ class RegisterTileKernel(ProgramKernel):
         return (1,) if whole else self._sum.slice_choices(_SLICE_STEPS)
 
     def allowed(self, columns: Columns) -> npt.NDArray[np.bool_]:
-        """Check for each candidate that the registers hold the accumulators, one step's vectors and
-        a broadcast element, that no panel spans two groups of a grouped convolution, that panels of
-        weights cover the blocks of the output, and that prefetching and slices are useful."""
+        """Check for each candidate that four conditions hold. The registers hold the accumulators,
+        the vectors of one step and a broadcast element. No panel spans two groups of a grouped
+        convolution. Panels of weights cover the blocks of the output. Prefetching and slices are
+        used only where they are useful."""
         vectors = columns["vectors"]
         points, dtype = columns["rows"] * columns["columns"], self.contraction.stage.buffer.dtype
         held = np.where((columns["unroll"] > 1) & self._sum.by_lane, points, 1)
@@ -441,7 +442,8 @@ class RegisterTileKernel(ProgramKernel):
         return bool(hints[0] <= microkernel.PACED)
 
     def _tile_output(self, schedule: Schedule, decisions: Decisions) -> list[str]:
-        """Tile the nest that writes the output; return the loops around a tile, outermost first."""
+        """Tile the loop nest that writes the output; return the names of the loops around a tile,
+        outermost first."""
         contraction = self.contraction
         loops = self._output_loops(schedule)
         rows, columns = self.tiled

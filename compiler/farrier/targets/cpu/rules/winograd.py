@@ -172,9 +172,9 @@ class WinogradKernel(ProgramKernel):
         )
 
     def allowed(self, columns: Columns) -> npt.NDArray[np.bool_]:
-        """Check for each candidate that the registers hold the accumulators, one step's vectors and
-        a broadcast element, that the rows of a register tile fit in the chunk of tiles, and that
-        chunks of channels contain whole panels."""
+        """Check for each candidate that three conditions hold. The registers hold the accumulators,
+        the vectors of one step and a broadcast element. The rows of a register tile fit in the
+        chunk of tiles. Chunks of channels contain whole panels."""
         vectors = columns["vectors"]
         held = np.where((columns["unroll"] > 1) & self._sum.by_lane, columns["rows"], 1)
         fits = self.machine.fits(vectors, columns["rows"], held=held)
@@ -295,9 +295,9 @@ class WinogradKernel(ProgramKernel):
         return bool(hints[0] <= microkernel.PACED)
 
     def _chunk(self, decisions: Decisions) -> int:
-        """Return the number of tiles in a chunk; the last chunk may have fewer. For an image of
-        open (dynamic) size it is a multiple of a register tile, because a partial register tile
-        takes as long as a full one."""
+        """Return the number of tiles in a chunk; the last chunk of an image may have fewer. For an
+        image of open (dynamic) size, the number is a multiple of the rows of a register tile,
+        because a partial register tile takes as long as a full one."""
         chunk = -(-self.extent("t") // decisions["chunks"])
         return chunk if self._is_static else -(-chunk // decisions["rows"]) * decisions["rows"]
 
@@ -336,8 +336,8 @@ class WinogradKernel(ProgramKernel):
     def _keep_tile(
         self, schedule: Schedule, stage: Stage, loop: str, order: tuple[str, str]
     ) -> None:
-        """Compute the first half of one tile's transform in registers, for one vector of
-        channels."""
+        """Compute `stage`, the first half of a tile's transform, within each iteration of `loop`,
+        in registers and for one vector of channels. `order` are the axes that are unrolled."""
         name = stage.buffer.name
         schedule.compute_at(name, loop)
         schedule.set_scope(name, MemoryScope.REGISTER)
@@ -370,8 +370,8 @@ class WinogradKernel(ProgramKernel):
         return self._sum.order(schedule, decisions["unroll"])
 
     def _lay_out_tiles(self, schedule: Schedule, decisions: Decisions) -> None:
-        """Change the layout of the transformed inputs and of the products [n, c, t, i, j] so that
-        the elements of one point (i, j) lie together."""
+        """Change the layouts of the transformed inputs and of the products, both [n, c, t, i, j],
+        so that for each point (i, j) the elements of all tiles are contiguous."""
         width, chunk = self.machine.lanes, self._chunk(decisions)
         channels = decisions["vectors"] * decisions["panels"]
         batch = 1 if decisions["fused"] else self.extent("n")

@@ -13,8 +13,9 @@ from farrier.targets.cpu.sketch.nest import Nest
 
 
 def is_wide_contraction(program: TensorProgram, lanes: int) -> bool:
-    """Check whether the nest with the most work sums products, has at least `lanes` points along
-    its last axis, and loads each operand for several points, so that tiles in registers save loads.
+    """Check whether tiles in registers would save loads in the loop nest with the most work. The
+    nest must sum products, have at least `lanes` points along its last axis, and use each loaded
+    operand for several points.
 
     y[i, j] = sum(a[i, k] * b[k, j])     each b is read again for every i, each a for every j
     """

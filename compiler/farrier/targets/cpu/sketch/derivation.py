@@ -54,8 +54,8 @@ class Derivation(abc.ABC):
 
     @abc.abstractmethod
     def schedule(self, schedule: Schedule, decisions: Decisions) -> list[str]:
-        """Schedule the nest. Return the loops around its tiles, outermost first; these are
-        perfectly nested, and their iterations are independent."""
+        """Schedule the nest by tiles. Return the names of the loops around a tile, outermost first.
+        These loops are perfectly nested, and their iterations are independent of each other."""
 
     def knob(self, name: str, values: tuple[int, ...]) -> Knob:
         return Knob(self._named(name), values)

@@ -88,8 +88,8 @@ class NestCost:
         return tiles
 
     def _edge(self, tiling: Tiling) -> Floats:
-        """Return the cycles of one tile apart from its sums: loop overhead, the epilogue, and
-        stores."""
+        """Return the cycles that a tile takes apart from its sums: for loop overhead, the epilogue,
+        and stores."""
         machine = self.machine
         points = (tiling.vectors * tiling.rows).astype(np.float64)
         is_vector = (tiling.lanes >= 0) & (tiling.lanes < len(self.nest.extents))
@@ -103,7 +103,7 @@ class NestCost:
         return busy + (_TILE if self.nest.sums else 0.0)
 
     def _sum_cycles(self, total: Stage, tiling: Tiling, tiles: Floats) -> Floats:
-        """Return the cycles that one sum takes in all tiles together."""
+        """Return the cycles that all tiles of the nest together take for the sum `total`."""
         machine = self.machine
         _, operands, extents = next(part for part in self._operands if part[0] is total)
         axes, spatial = len(extents), len(total.axes)

@@ -66,9 +66,9 @@ def _before_consumers(program: TensorProgram, nests: tuple[Nest, ...]) -> Tensor
 
 
 def _consumer(total: Stage, program: TensorProgram, chains: bool) -> Stage | None:
-    """Return the only stage that reads a sum, if each of its elements reads the element of the
-    sum with the same indices; else None. A stage that is itself a reduction counts only with
-    `chains`."""
+    """Return the stage that reads the sum `total`, if it is the only one and each of its elements
+    reads the element of the sum with the same indices; else None. If `chains` is false, a stage
+    that is itself a reduction is not accepted."""
     name = total.buffer.name
     readers = [s for s in program.stages if any(r.buffer.name == name for r in loads(s.body))]
     if any(buffer.name == name for buffer in program.outputs) or len(readers) != 1:

@@ -60,7 +60,8 @@ def _axis(reduced: tuple[Axis, ...], wanted: int) -> Axis:
 
 
 def _parts(extent: int, wanted: int) -> int:
-    """Return a number of parts close to `wanted` that divides the extent, or else `wanted`."""
+    """Return the number of parts into which to split `extent`: a number close to `wanted` that
+    divides the extent, or `wanted` itself if there is none."""
     near = (n for n in range(wanted, 2 * wanted) if extent % n == 0)
     return min(next(near, wanted), extent)
 

@@ -173,8 +173,9 @@ class _Staging:
     def _copy(
         self, source: Buffer, boxes: list[_Box], order: list[int], padding: Const | None
     ) -> Stage:
-        """Return the stage that copies the given index ranges of a buffer, with its dimensions
-        permuted to `order`."""
+        """Return a stage that copies a part of the buffer `source`. `boxes` has the range of
+        indices to copy for each dimension, `order` the order of the dimensions in the copy, and
+        `padding` the value of elements outside of the buffer."""
         key = (source.name, tuple(boxes), tuple(order), padding)
         if key in self.copies:
             return self.copies[key]

@@ -119,8 +119,9 @@ class TileRegisters(Derivation):
 
 
 def _tile_sum(schedule: Schedule, total: Stage, lane: int, row: int, width: int) -> None:
-    """Schedule the two nests of a sum (initialization and reduction) within a tile, with the
-    reduction loops outside the loops over the tile."""
+    """Schedule both loop nests of the sum `total` within a tile: its initialization and its
+    reduction. The loops over the reduced axes are outside, and the loops over the points of the
+    tile are inside and unrolled."""
     reduced = [axis.name for axis in total.reduced_axes]
     for prefix, steps in ((f"{total.buffer.name}_init", []), (total.buffer.name, reduced)):
         loops = [f"{prefix}_{axis.name}" for axis in total.axes]

@@ -98,8 +98,8 @@ def pack_panels(
 
 
 def put_on_lanes(schedule: Schedule, stage: Stage, lanes: int) -> None:
-    """Vectorize a stage along its rows; if it has only one element in each row, vectorize it across
-    rows."""
+    """Vectorize a stage along its rows, with `lanes` lanes. If each row has a single element,
+    vectorize the stage across rows instead."""
     if isinstance(stage.body, Reduce):
         reduce_on_lanes(schedule, stage, lanes, _PARTIALS)
         return
@@ -110,9 +110,9 @@ def put_on_lanes(schedule: Schedule, stage: Stage, lanes: int) -> None:
 def align_rows(
     schedule: Schedule, scores: Contraction, stages: tuple[Stage, ...], keys: int, lanes: int
 ) -> None:
-    """Align the rows of scores and weights to cache lines, with an odd number of vectors from one
-    row of `keys` elements to the next, so that the rows of a tile do not compete for the same cache
-    lines."""
+    """Change the layout of scores and weights so that each row of `keys` elements begins at a cache
+    line, and successive rows are an odd number of vectors apart. The rows of a tile then do not
+    compete for the same cache sets."""
     rank, read = len(scores.stage.axes), extent_of(scores.output, scores.output.axes[-1].name)
     for stage in (scores.output, *stages):
         if len(stage.axes) == rank:  # The stage is not a reduction (maximum or sum).

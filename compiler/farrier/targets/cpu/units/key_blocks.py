@@ -55,8 +55,9 @@ _LOWEST = Const(-3.4028234663852886e38, DType.F32)  # The lowest finite f32.
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class KeyBlocks:
-    """An attention program whose stages are divided into those of a block of keys and those of
-    whole rows, each in the order of the program."""
+    """An attention program, with its stages in two groups: the stages that are computed for each
+    block of keys, and the stages that combine the results of all blocks for whole rows. Each group
+    is in the order of the program."""
 
     program: TensorProgram
     inner: tuple[Stage, ...]  # The stages block_high, weight and block_total.

@@ -181,7 +181,8 @@ def code_size(problem: Problem, tiles: Tiles, machine: Machine) -> Floats:
 
 
 def _copy_cycles(problem: Problem, tiles: Tiles, machine: Machine) -> Floats:
-    """Return the cycles that one core takes to copy panels and padded lines."""
+    """Return the cycles that one core takes to pack panels of the vector operand and to copy padded
+    lines of the input."""
     row_tiles = _row_tiles(problem, tiles)
     lines = (tiles.rows - 1) * problem.strides[0] + problem.taps[0]
     copies = row_tiles * np.where(
@@ -195,8 +196,8 @@ def _copy_cycles(problem: Problem, tiles: Tiles, machine: Machine) -> Floats:
 
 
 def _shares(problem: Problem, tiles: Tiles, machine: Machine) -> tuple[Floats, Floats]:
-    """Return the number of units of work that threads divide, and the work of the busiest thread
-    relative to the average."""
+    """Return two numbers for each candidate: the number of units of work that the threads divide
+    among themselves, and the work of the busiest thread divided by the average work of a thread."""
     threads, row_tiles = machine.threads, _row_tiles(problem, tiles)
     panels = problem.batch * _panels(problem, tiles, machine)
     alone = problem.packs | (tiles.slices > 1)
@@ -290,8 +291,8 @@ def _row_tiles(problem: Problem, tiles: Tiles) -> Floats:
 
 
 def _covered(problem: Problem, tiles: Tiles, machine: Machine) -> Floats:
-    """Return the number of results of one product that its tiles compute, including those beyond
-    the edges."""
+    """Return the number of results that the tiles of one product compute. It includes results
+    beyond the edges of the product, which partial tiles compute in vain."""
     lanes = _panels(problem, tiles, machine) * tiles.vectors * machine.lanes
     rows = np.ceil(problem.points[0] / tiles.rows) * tiles.rows
     columns = np.ceil(problem.points[1] / tiles.columns) * tiles.columns
@@ -322,10 +323,11 @@ def _needs(problem: Problem, tiles: Tiles, machine: Machine) -> tuple[Floats, Fl
     """Return the fractions of the vector operand and of the broadcast operand that one thread
     reads.
 
-    Threads divide the products of a batch first, and then either the lanes or the points of a
-    product. If they divide the lanes, each thread reads its own lanes and all points; with fewer
-    panels than threads, it reads one panel and a fraction of the points. If they divide the points,
-    it is the other way round. The products of a batch may share one vector operand.
+    Threads first divide the products of a batch, and then divide either the lanes or the points of
+    a product. If they divide the lanes, each thread reads its own lanes, and the operands of all
+    points; if there are fewer panels than threads, several threads share a panel and divide the
+    points. If they divide the points, each thread reads the operands of its own points and all
+    lanes. The products of a batch may share one vector operand.
     """
     products = min(problem.batch, machine.threads)
     threads = machine.threads / products  # for each product
@@ -343,8 +345,9 @@ def _needs(problem: Problem, tiles: Tiles, machine: Machine) -> tuple[Floats, Fl
 def _tile_cycles(
     problem: Problem, tiles: Tiles, machine: Machine
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return the cycles of all tiles on one core, and the cycles that latency, load ports and the
-    second-level cache would take if each were the only limit."""
+    """Return four numbers for each candidate: the cycles of all tiles on one core, and the cycles
+    that they would take if the only limit were the latency, the load ports, or the second-level
+    cache."""
     lanes = _parts(float(vectors_of(problem.lanes, machine)), tiles.vectors)
     rows = _parts(float(problem.points[0]), tiles.rows)
     columns = _parts(float(problem.points[1]), tiles.columns)
@@ -500,10 +503,11 @@ def _window(
 
 
 def window_reads(problem: Problem, machine: Machine, v: Floats, r: Floats, c: Floats) -> Floats:
-    """Return the number of vectors that a tile of a depthwise convolution loads. The elements of
-    the convolution kernel are processed one after the other, each for all accumulators. Registers
-    that no accumulator occupies hold the most recently loaded vectors (`codegen.memory`), so a
-    vector is loaded again if too many others were loaded between two uses."""
+    """Return the number of vector loads in a tile of a depthwise convolution. The tile processes
+    the elements of the convolution kernel one after the other, each for all accumulators. The
+    remaining registers hold the vectors that were loaded most recently (`codegen.memory`). A
+    vector is loaded again if, since its last use, more vectors were loaded than there are such
+    registers."""
     (down, along), (down_stride, along_stride) = problem.taps, problem.strides
     sums, steps = v * r * c, problem.steps
     held = np.maximum(machine.registers - sums - SPARE_REGISTERS, FEWEST_HELD)
@@ -524,8 +528,9 @@ def window_reads(problem: Problem, machine: Machine, v: Floats, r: Floats, c: Fl
 def _traffic(
     problem: Problem, tiles: Tiles, machine: Machine, panel_bytes: Floats, point_bytes: Floats
 ) -> tuple[Floats, Bools]:
-    """Return the cycles for fetching the operands of one slice of a tile into the first-level
-    cache, and whether the broadcast operand comes from beyond the second-level cache."""
+    """Return two values for each candidate: the cycles for fetching the operands of one slice of a
+    tile into the first-level cache, and a flag that is true if the broadcast operand is fetched
+    from beyond the second-level cache."""
     if problem.depthwise:  # Each panel has its own points.
         is_far = problem.point_bytes / machine.threads > _OF_L2 * machine.l2_bytes
         streamed: Floats = point_bytes * (1 + 0.3 * (tiles.order == LoopOrder.ROWS))

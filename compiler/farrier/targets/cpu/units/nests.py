@@ -25,8 +25,9 @@ def exact_extents(function: Function) -> dict[str, Extent]:
 
 
 def run_parallel(schedule: Schedule, loops: Sequence[str]) -> None:
-    """Fuse the perfectly nested `loops` and run them in parallel. If a loop cannot be fused with
-    the loops around it, it and the loops inside it stay sequential."""
+    """Fuse the perfectly nested `loops` into a single parallel loop. If some loop cannot be fused
+    with the loops around it, only these are fused; the loop itself and the loops inside it stay
+    sequential."""
     schedule.parallel(_join(schedule, _joinable(schedule.function, loops)))
 
 

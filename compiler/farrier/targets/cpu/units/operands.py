@@ -1,8 +1,8 @@
 """Program rewrites that make the operands of a contraction suitable for the innermost loop.
 
-Work that would be repeated for every multiply-add, such as bounds checks for padding or strided
-loads of a transposed operand, is moved to a separate stage, which is computed where a tile needs
-it.
+Work that the innermost loop would repeat for every multiply-add, such as the bounds checks of
+padding or strided loads of a transposed operand, is moved to a separate stage. That stage is
+computed at the loop whose iterations use its result.
 """
 
 from __future__ import annotations
@@ -132,9 +132,9 @@ def pack_lane_operand(
 
 
 def pack(schedule: Schedule, stage: Stage, width: int) -> None:
-    """Vectorize the nest that packs an operand. If the source is contiguous along another axis, it
-    is transposed in squares of `width` elements; otherwise one vector of lanes is copied at a time,
-    so that cache lines are reused for the next vectors."""
+    """Vectorize the loop nest that packs an operand. If the source is contiguous along another axis
+    than the packed operand, the nest transposes squares of `width` × `width` elements. Otherwise it
+    copies one vector at a time, in an order that reuses cache lines of the source."""
     assert isinstance(stage.body, Load)
     source, lane = stage.body, stage.axes[-1].name
     extents = loop_extents(schedule.function)
@@ -228,8 +228,9 @@ def _with_operand(
 
 
 def factor_out(program: TensorProgram, contraction: Contraction) -> TensorProgram:
-    """Return the program in which a factor of the broadcast operand that does not vary along the
-    reduction is applied to the sum instead; without such a factor, return it unchanged.
+    """Return the program with a factor of the broadcast operand moved out of the reduction. The
+    factor must not vary along the reduced axes; it is applied to the sum instead. Without such a
+    factor, return the program unchanged.
 
     before:  share[m, k] = weight[m, k] * scale[m]
              context[m, n] = sum(share[m, k] * v[k, n])

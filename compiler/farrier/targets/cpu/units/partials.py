@@ -12,8 +12,9 @@ from farrier.targets.cpu.units.nests import exact_extents
 
 
 def reduce_on_lanes(schedule: Schedule, stage: Stage, width: int, partials: int) -> None:
-    """Vectorize a reduction along the axis that it reads contiguously, if there is one, with
-    `partials` vectors of partial results in registers that are combined at the end.
+    """Vectorize a reduction along the reduced axis that it reads contiguously; do nothing if there
+    is none. The reduction keeps `partials` vectors of partial results in registers, and combines
+    them and their lanes at the end.
 
     before:  for i: for r:  sum[i] = sum[i] + x[i, r]
     after:   for i:

@@ -133,8 +133,8 @@ def _by_parts(stage: Stage, turns: tuple[PhaseAxis, ...], extents: dict[str, Ext
 
 
 def _guarded(body: Expr, condition: Expr) -> Expr:
-    """Return the body of a reduction guarded such that it is an empty reduction where the condition
-    does not hold."""
+    """Return `body`, a reduction, with each term replaced by the identity of the reduction unless
+    `condition` holds."""
     assert isinstance(body, Reduce)
     identity = body.op.identity(e.dtype_of(body.body))
     return Reduce(body.op, body.axes, Select(condition, body.body, identity))

@@ -52,8 +52,9 @@ class RowKernel(ProgramKernel):
 
     @functools.cached_property
     def lane(self) -> str:
-        """The output's contiguous axis. If the last axes have extent 1 and the reductions read an
-        input in blocks of the axis before these, it is that axis, which is contiguous as well."""
+        """The axis along which the output is contiguous. If the output's last axes have extent 1,
+        the preceding axis is contiguous as well; it is returned instead if the reductions read an
+        input that is stored in blocks of that axis."""
         axes = self.output.axes
         last = innermost_axis(self.output)
         if self.output.buffer.is_plain:
@@ -117,9 +118,9 @@ class RowKernel(ProgramKernel):
 
     @functools.cached_property
     def _reads_rows_across(self) -> bool:
-        """Check whether the terms of each row are contiguous in all inputs of the reductions and
-        the rows are far apart, so that a vector across rows would be gathered element by
-        element."""
+        """Check whether a vector across rows would have to be gathered element by element: in
+        all inputs of the reductions, the terms of a row are contiguous, so that the rows are far
+        apart."""
         return (
             self.output.buffer.is_plain
             and bool(self.reductions)
@@ -128,8 +129,9 @@ class RowKernel(ProgramKernel):
         )
 
     def _reads_along(self, stage: Stage) -> bool:
-        """Check whether all loads of a reduction that depend on the reduced axes are contiguous
-        along one of these axes, which is at least as long as a vector."""
+        """Check whether a reduction can load vectors along a reduced axis: all loads that depend on
+        reduced axes are contiguous along one of these axes, and this axis is at least as long as a
+        vector."""
         long = {a.name for a in stage.reduced_axes if typical(a.extent) >= self.machine.lanes}
         reduced = {axis.name for axis in stage.reduced_axes}
         varying = [
@@ -339,8 +341,9 @@ def _follow(
     at: Mapping[str, Expr],
     points: dict[str, tuple[Expr, ...]],
 ) -> None:
-    """Record in `points` the indices at which `stage` reads earlier stages when it is evaluated at
-    the point `at`, and recursively the indices at which these stages read others."""
+    """Record the indices at which `stage` reads earlier stages, when `stage` is evaluated at the
+    point `at`; also record, recursively, the indices at which these earlier stages read others. The
+    indices are added to `points`, by buffer."""
     for axis in stage.reduced_axes:
         at = {**at, axis.name: Var(f"~{axis.name}")}
     change = Substitution(at)

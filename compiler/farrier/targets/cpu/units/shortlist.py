@@ -50,7 +50,8 @@ def tile_extents(values: npt.NDArray[np.int64]) -> Columns:
 def tiles_of(
     values: npt.NDArray[np.int64], unroll: Floats, order: Floats, prefetch: bool
 ) -> microkernel.Tiles:
-    """Return encoded tiles in the form of the cost model, all with the same further decisions."""
+    """Decode the tiles in `values` to the form that the cost model takes. All of them get the same
+    values of the other decisions: `unroll`, `order` and `prefetch`."""
     vectors, rows, columns = (part.astype(np.float64) for part in parts(values))
     fetched = np.full(len(values), float(prefetch))
     return microkernel.Tiles(

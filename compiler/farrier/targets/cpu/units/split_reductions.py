@@ -73,7 +73,9 @@ def _longest(stage: Stage, least: int) -> Axis | None:
 
 
 def _split(stage: Stage, axis: Axis, parts: int, step: int) -> tuple[tuple[Stage, ...], ...]:
-    """Return the stages that compute the parts of a reduction, and the stages that combine them."""
+    """Return the stages that replace the reduction `stage` when its axis `axis` is divided into
+    `parts` parts, in two groups. The stage of the first group computes the parts. The stages of the
+    second group combine the results, and compute the terms that are left over."""
     body, name = stage.body, stage.buffer.name
     assert isinstance(body, Reduce)
     length = axis.extent // (parts * step) * step
@@ -115,6 +117,7 @@ def _program(whole: TensorProgram, stages: tuple[Stage, ...]) -> TensorProgram:
 
 
 def joined(whole: TensorProgram, programs: tuple[TensorProgram, ...]) -> TensorProgram:
-    """Return one program that computes `programs` in sequence."""
+    """Return a single program with the stages of all `programs`, in order; it computes the outputs
+    of `whole`."""
     stages = tuple(stage for program in programs for stage in program.stages)
     return dataclasses.replace(whole, stages=stages)

@@ -58,8 +58,8 @@ def tiled_axes(contraction: Contraction) -> tuple[str, str]:
 
 
 def depth_of(contraction: Contraction, product: TileProduct) -> tuple[str, int]:
-    """Return the reduced axis along which an instruction sums, and the number of elements that it
-    sums; ("", 0) if these are not contiguous."""
+    """Return the reduced axis along which one instruction sums, and the number of elements along
+    this axis that it sums. Return ("", 0) if these elements are not contiguous in memory."""
     for depth in product.depths:
         axis = neighbours(contraction, contraction.broadcast_load, depth)
         if axis is not None and factor_of(contraction.stage, axis) % depth == 0:
@@ -154,7 +154,9 @@ class TiledProduct:
         schedule.tensorize(f"{self.prefix}copy_row", product.store_name(rows))
 
     def _lay_out_lanes(self, schedule: Schedule, buffer: str, width: int) -> None:
-        """Change the layout of a block's results so that each tile's vectors are rows in memory."""
+        """Change the layout of a buffer with a block's results: split the axis of the lanes into
+        blocks of `width`, innermost, so that the vectors of a tile are successive rows in
+        memory."""
         lane, rank = innermost_axis(self.contraction.stage), len(self.contraction.stage.axes)
         if lane != rank - 1:
             schedule.transform_layout(buffer, Layout.blocked(rank, lane, width))

@@ -386,8 +386,9 @@ class TiledSum:
     def _read_into_registers(
         self, schedule: Schedule, loop: str, name: str, along: str, lanes: int
     ) -> None:
-        """At the start of each iteration of `loop`, load the elements of the broadcast operand that
-        it reads into registers, in vectors of `lanes` adjacent elements along the axis `along`."""
+        """At the start of each iteration of `loop`, copy all elements of the broadcast operand that
+        the iteration reads to registers, under the buffer name `name`. The copy uses vectors of
+        `lanes` adjacent elements along the axis `along`."""
         load = self.contraction.broadcast_load
         lane = next(at for at, index in enumerate(load.indices) if along in variables(index))
         schedule.cache_read(load.buffer.name, loop, name)

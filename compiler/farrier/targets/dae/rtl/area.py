@@ -74,8 +74,8 @@ class Placed:
 
 
 def cells(accelerator: Accelerator) -> Cells:
-    """Return the cells that an accelerator takes before it is placed. Raises UsageError if a tool
-    is missing or fails."""
+    """Return the number of cells of each kind that the synthesized accelerator uses, before
+    placement. Raises UsageError if a tool is missing or fails."""
     with tempfile.TemporaryDirectory(prefix="farrier-area-") as name:
         return _synthesize(accelerator, Path(name))
 

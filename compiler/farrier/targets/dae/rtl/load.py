@@ -78,8 +78,8 @@ class Load(Elaboratable):
         return self._by_pad(pad, {p: -(-bytes_of(p, accelerator) // port) for p in Pad})
 
     def _ask(self, m: Design, fields: dict[str, Value], starts: Signal, is_empty: Value) -> Value:
-        """Request all beats of an instruction; return a signal that is high once all have been
-        requested."""
+        """Emit the logic that requests all beats of an instruction from the memory port. Return a
+        signal that is high once all of them have been requested."""
         port, accelerator = self._accelerator.port.bytes, self._accelerator
         requests, front = self._requests, self.front
         head = fields_of(front.head, Kind.LOAD, accelerator)
@@ -123,8 +123,8 @@ class Load(Elaboratable):
     def _take(
         self, m: Design, fields: dict[str, Value], starts: Signal, is_empty: Value
     ) -> tuple[Writes, Value]:
-        """Receive the beats; return the writes of elements, and a signal that is high once all have
-        been written."""
+        """Emit the logic that receives the beats. Return the writes of complete elements to the
+        scratchpad, and a signal that is high once all elements have been written."""
         accelerator = self._accelerator
         bits = accelerator.fields.index
         widest = max(bytes_of(p, accelerator) for p in Pad)
@@ -170,8 +170,8 @@ class Load(Elaboratable):
     def _pad(
         self, m: Design, fields: dict[str, Value], starts: Signal, data: Writes
     ) -> tuple[Writes, Value]:
-        """Iterate over the padding; return its writes, and a signal that is high once all have been
-        done."""
+        """Emit the logic that writes the padding. Return its writes to the scratchpad, and a signal
+        that is high once all padding has been written."""
         bits = self._accelerator.fields.index
         count = self._accelerator.fields.count + 2
         x, y = Signal(count), Signal(count)

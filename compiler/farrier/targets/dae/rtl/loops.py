@@ -36,7 +36,8 @@ class Loops(Elaboratable):
         strides: Sequence[Sequence[Value]],
         firsts: Sequence[Value],
     ) -> None:
-        """Connect the inputs that `load` stores."""
+        """Connect signals to the inputs that a pulse of `load` stores: the `counts` of the loops,
+        the `strides` [loop][operand], and the start addresses `firsts` of the operands."""
         m.d.comb += [left.eq(right) for left, right in zip(self.counts, counts, strict=True)]
         m.d.comb += [left.eq(right) for left, right in zip(self.firsts, firsts, strict=True)]
         for loop, of_loop in zip(self.strides, strides, strict=True):

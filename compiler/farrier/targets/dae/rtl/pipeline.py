@@ -21,7 +21,8 @@ class Pipeline:
             self._at[-(-stages * n // registers) - 1] += 1
 
     def end(self, **values: Any) -> Mapping[str, Signal]:
-        """End a stage with these values; return them behind the stage's registers."""
+        """End the current stage with the signals `values`. Return the same signals, by name,
+        delayed by the registers at the end of the stage."""
         registers = self._at[self._number]
         behind = {name: Value.cast(value) for name, value in values.items()}
         for _ in range(registers):

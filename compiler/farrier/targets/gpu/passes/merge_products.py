@@ -26,12 +26,13 @@ _ALIGNMENT = 256
 
 
 def merge_products(graph: Graph) -> Graph:
-    """Merge products of one value with constant weights of equal shape, such as those for queries,
-    keys and values of an attention, into one batched product. The original results become Parts of
-    the batch, which take no code. Starting a launch takes as long as a small product, and one
-    launch with the blocks of several products occupies a GPU better. A product followed by
-    elementwise nodes other than a bias is not merged, because these would need a kernel of their
-    own after the Part.
+    """Merge several products into one batched product, if they have the same first factor and
+    constant weights of equal shape. An example is the products for the queries, keys and values of
+    an attention. The original results become Part nodes of the batched result, which need no code.
+
+    One launch with the blocks of several products occupies a GPU better, and starting a launch
+    takes as long as a small product. A product that is followed by elementwise nodes other than a
+    bias is not merged: after the Part, these nodes would need a kernel of their own.
 
     before:
         @graph
