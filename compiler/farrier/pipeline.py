@@ -37,6 +37,7 @@ from farrier.options import CompileOptions
 from farrier.packaging.link import link, planned
 from farrier.packaging.package import package
 from farrier.partition import extract_tasks
+from farrier.partition.program import notes_of
 from farrier.passes import finish, prepare
 from farrier.progress import TasksFound, Warned
 from farrier.progress.steps import Dump, StoppedError
@@ -163,6 +164,8 @@ def _specialize(
     with steps("partition") as step:
         tasks, program = step.done(extract_tasks(graph, share_channels=settings.beside_hot))
     session.listener(TasksFound(len(tasks), len(program.calls)))
+    for note in notes_of(program):
+        session.listener(Warned(note))
     with steps("space") as step:
         choices = step.done(
             default_schedules(

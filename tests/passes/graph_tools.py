@@ -34,6 +34,7 @@ _TARGETS = {
     "channels-last": parse_target("cuda:sm_80"),
     "byte-products": parse_target("cuda:sm_80"),
     "match-signedness": parse_target("rpi5"),
+    "patches": dataclasses.replace(parse_target("mps2-an386"), ram_bytes=1 << 10),
     "tabulate-bytes": dataclasses.replace(_AVX512, features=("avx512vbmi",)),
 }
 

@@ -15,7 +15,8 @@ the body, if the attribute `conditional` is set. `carried` values pass from iter
 with unchanged types. Iteration i reads slice i of axis 0 of each `scanned` value, and the parts
 that the iterations return become the slices of `stacks`. ONNX's Scan is a Loop over scanned values.
 The attributes `carried` and `scanned` are the numbers of such inputs; `extent` names the symbol of
-the length of the stacks if a condition decides that length.
+the length of the stacks if a condition decides that length, and `note` is a sentence for the user
+about a loop that a pass inserted.
 
 Shapes may differ between branches and between iterations. If the branches of an If return different
 extents, the result's extent is a symbol (`joined`). If a Loop changes the shape of a carried value,
@@ -77,6 +78,7 @@ class Loop:
     next: tuple[Value, ...]  # The carried values at the end of an iteration.
     parts: tuple[Value, ...]
     extent: str = ""  # Names the symbol of the trip count if no size determines it.
+    note: str = ""
 
     @classmethod
     def of(cls, node: Node) -> Loop:
@@ -104,6 +106,7 @@ class Loop:
             tuple(value for value in returned[:carried] if value is not None),
             tuple(value for value in returned[carried:] if value is not None),
             str(node.attr("extent", "")),
+            str(node.attr("note", "")),
         )
 
 
@@ -209,6 +212,7 @@ def make_loop(node: Loop, origin: str) -> Node:
         scanned=len(node.scanned),
         conditional=node.again is not None,
         **({"extent": node.extent} if node.extent else {}),
+        **({"note": node.note} if node.note else {}),
     )
     return Node(
         "Loop",

@@ -216,6 +216,7 @@ class _Flattening:
             next((s for s in _symbols(node.stacks) if s.name == node.extent), None),
             grown(node),
             origin,
+            node.note,
         )
 
     def _alias(

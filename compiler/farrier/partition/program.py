@@ -167,7 +167,8 @@ class Slice:
 @dataclasses.dataclass(frozen=True, slots=True)
 class Repeat:
     """A loop over `body` with the semantics of `ir.control.Loop`. `trips` is an extent if it
-    follows from sizes, or a value; None means no bound."""
+    follows from sizes, or a value; None means no bound. `note` is a sentence for the user about a
+    loop that a pass inserted."""
 
     trips: Value | Extent | None
     condition: Value | None
@@ -180,6 +181,7 @@ class Repeat:
     count: Symbol | None = None  # The number of iterations that ran.
     grown: tuple[Grown, ...] = ()
     origin: str = ""
+    note: str = ""
 
 
 Step: TypeAlias = Call | Launch | Copy | Wait | Bind | Fail | Branch | Repeat
@@ -296,6 +298,12 @@ def calls_in(steps: Iterable[Step]) -> Iterator[Call]:
             yield step
         elif isinstance(step, Launch):
             yield step.call
+
+
+def notes_of(program: DriverProgram) -> tuple[str, ...]:
+    """Return the sentences for the user about loops that passes inserted."""
+    loops = (step for step in steps_in(program.steps) if isinstance(step, Repeat))
+    return tuple(loop.note for loop in loops if loop.note)
 
 
 def _with_calls(steps: Iterable[Step], calls: Iterator[Call]) -> tuple[Step, ...]:

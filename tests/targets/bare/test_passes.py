@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import json
+import re
 
 import numpy as np
 import pytest
 
 import farrier
+from farrier.errors import CompilerError
 from farrier.frontends.builder import Declared, Source
 from farrier.ir.types import DType
+from farrier.ops import run_graph
 from farrier.ops.fixed_point import LARGEST_SUM
 from farrier.targets import parse_target
 from farrier.targets.bare.boards import BOARDS
 from farrier.targets.bare.cores import CORES
 from farrier.targets.bare.part import BarePart
+from farrier.targets.bare.passes.strips import in_patches, prefixes
 from tests.targets.bare.test_models import needs_qemu
 
 BOARD = "mps2-an386"
@@ -196,3 +201,74 @@ def test_code_weighs_more_in_a_model_of_more_kernels(core):
     target = parse_target(board)
     weights = [target.for_kernels(count).code_weight for count in (1, 30)]
     assert weights == [CORES[core].code_weight, 30 * CORES[core].code_weight]
+
+
+def images(height, width):
+    """Return convolutions of bytes with a shortcut, whose images shrink and whose last layer takes
+    all columns of a line together."""
+    rng = np.random.default_rng(7)
+
+    def build(b):
+        def scaled(value, weights, **attrs):
+            border = b.constant(np.array([0, 0, 1, 1, 0, 0, 1, 1]))
+            fill = b.constant(np.array(-7, np.int8))
+            (value,) = b.node("Pad", [value, border, fill], {}, origin="border")
+            operands = [value, b.constant(weights.astype(np.int8))]
+            (y,) = b.node("Conv", operands, {"accumulator": "i32", **attrs}, origin="sums")
+            operands = [b.constant(np.array(value, np.int32)) for value in (1518500250, 8)]
+            attrs = {"zero": -7, "low": -128, "high": 127, "to": "i8", "rounding": "twice"}
+            return b.node("Requantize", [y, *operands], attrs, origin="scaled")[0]
+
+        rng.bit_generator.state = np.random.default_rng(7).bit_generator.state
+        first = scaled("x", rng.integers(-128, 128, (16, 3, 3, 3)))
+        second = scaled(first, rng.integers(-128, 128, (16, 1, 3, 3)), group=16)
+        (larger,) = b.node("Max", [first, second], {}, origin="larger")
+        last = scaled(larger, rng.integers(-128, 128, (8, 16, 3, 3)), strides=(2, 2))
+        (y,) = b.node("MaxPool", [last], {"kernel_shape": (3, 3)}, origin="y")
+        b.output("y", y)
+
+    return Source([Declared("x", DType.I8, (1, 3, height, width))], build)
+
+
+@pytest.mark.parametrize(("height", "width"), [(12, 8), (13, 7), (9, 5)])
+def test_layers_in_patches_compute_what_they_compute_whole(height, width):
+    """All layers at which patches can end, and all numbers of patches: also of lines that do not
+    divide, with borders at both ends."""
+    graph = images(height, width).imported({}, (), {}).graph
+    x = np.random.default_rng(1).integers(-128, 128, (1, 3, height, width)).astype(np.int8)
+    inputs = {graph.inputs[0].name: x}
+    expected = run_graph(graph, inputs)
+    ends = list(prefixes(graph))
+    assert {node.op for node in ends[-1].nodes} == {"Pad", "Conv", "Requantize", "Max", "MaxPool"}
+    for prefix in ends:
+        for count in range(2, prefix.height + 1):
+            outcome = run_graph(in_patches(graph, prefix, count), inputs)
+            for name, array in expected.items():
+                np.testing.assert_array_equal(outcome[name], array)
+
+
+def board_with(ram_bytes):
+    """Return the description of a board with this much RAM."""
+    board = parse_target(BOARD).backend.machines[BOARD].description
+    return json.dumps(dataclasses.asdict(dataclasses.replace(board, memory_bytes=ram_bytes)))
+
+
+@pytest.mark.long
+@needs_qemu
+def test_a_model_is_computed_in_patches_only_if_it_does_not_fit_otherwise():
+    model = images(64, 24)
+    x = np.random.default_rng(2).integers(-128, 128, (1, 3, 64, 24)).astype(np.int8)
+    expected = farrier.compile(model, verify=False).run({"x": x})["y"]
+    whole = farrier.compile(model, target=board_with(100 << 10), verify=False)
+    part = BarePart.of_json(whole.manifest.backend)
+    assert part.notes == ()
+    artifact = farrier.compile(model, target=board_with(20 << 10), verify=False)
+    np.testing.assert_array_equal(artifact.run({"x": x})["y"], expected)
+    [note] = [note for note in artifact.export().notes if note.startswith("patches:")]
+    counted = re.search(r"in (\d+) patches of .* ([\d,]+) bytes of RAM instead of ([\d,]+)", note)
+    count, after, before = (int(number.replace(",", "")) for number in counted.groups())
+    assert count > 1
+    assert before == part.arena.nbytes
+    assert after == BarePart.of_json(artifact.manifest.backend).arena.nbytes <= 16 << 10
+    with pytest.raises(CompilerError, match="more than the board has, even with its first layers"):
+        farrier.compile(model, target=board_with(8 << 10), verify=False)

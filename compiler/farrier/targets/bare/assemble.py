@@ -11,7 +11,8 @@ from farrier.artifact.code import CodeObject, ModelCode
 from farrier.errors import UsageError
 from farrier.ir.dim import typical
 from farrier.llvm import joined_object
-from farrier.partition.program import DriverProgram
+from farrier.partition.program import DriverProgram, notes_of
+from farrier.targets.bare.arena import lent_offsets
 from farrier.targets.bare.backend import OBJECT, BareTarget
 from farrier.targets.bare.elf import sections_of
 from farrier.targets.bare.fit import check_fit
@@ -63,7 +64,8 @@ def assemble(planned: Plan, objects: Sequence[bytes], target: BareTarget) -> Lin
         workspace=typical(planned.memory.workspace_bytes),
         params=planned.params_bytes,
         sizes=len(planned.sizes),
-        lent=_lent(planned),
+        lent=lent_offsets(planned.program, planned.memory),
+        notes=notes_of(planned.program),
     )
     check_fit(planned, part, sections_of(content).flash_bytes, target)
     image = linked_image(target.tune, content, [name])
@@ -81,11 +83,3 @@ def assemble(planned: Plan, objects: Sequence[bytes], target: BareTarget) -> Lin
         calls=planned.calls,
         entries=(name,),
     )
-
-
-def _lent(planned: Plan) -> tuple[int, ...]:
-    """Return, for each input and then each output, its offset in the workspace, or -1 if the tensor
-    has memory of its own outside the workspace."""
-    program, lent = planned.program, planned.memory.lent
-    names = [program.home(value).name for value in (*program.inputs, *program.outputs)]
-    return tuple(typical(lent[name]) if name in lent else -1 for name in names)

@@ -48,7 +48,7 @@ def export(exported: Exportable, form: str, board: str) -> Exported:
         )
     [code] = exported.code.objects
     joined = library(part, code.content, bytes(exported.params), word)
-    notes = tuple(_memory(part, joined, word))
+    notes = (*_memory(part, joined, word), *(f"patches: {note}" for note in part.notes))
     if named is not None:
         program = check_image(part, joined, named, word)
         if form == "uf2" and named.disk is not None:

@@ -8,9 +8,10 @@ from farrier.errors import CompilerError
 from farrier.ir.dim import typical
 from farrier.ir.graph import Value
 from farrier.ir.types import DType
-from farrier.partition.program import Call, DriverProgram, calls_in
+from farrier.partition.program import Call, DriverProgram, calls_in, notes_of
 from farrier.targets.bare.backend import BareTarget
 from farrier.targets.bare.boards import BOARDS
+from farrier.targets.bare.layers import layer_name
 from farrier.targets.bare.part import BarePart
 from farrier.targets.cpu.assemble import Plan
 
@@ -22,7 +23,8 @@ def check_fit(planned: Plan, part: BarePart, code_bytes: int, target: BareTarget
     lacks: list[str] = []
     hints: list[str] = []
     if target.ram_bytes and ram > target.ram_bytes:
-        lacks.append(_lack("RAM", ram, target.ram_bytes) + _busiest(planned))
+        even = ", even with its first layers in patches" if notes_of(planned.program) else ""
+        lacks.append(_lack("RAM", ram, target.ram_bytes) + even + _busiest(planned))
         hints += _smaller_values(planned, ram, target)
     if target.flash_bytes and flash > target.flash_bytes:
         lacks.append(_lack("flash", flash, target.flash_bytes) + _heaviest(planned.program))
@@ -48,20 +50,16 @@ def _busiest(planned: Plan) -> str:
     written = _nbytes(call.outputs)
     others = planned.memory.lower_bound - read - written
     kept = f" while {others:,} others are kept" if others > 0 else ""
-    layer = _first_name(call)
+    layer = layer_name(call.origin)
     return f" (at layer {layer}, which reads {read:,} bytes and writes {written:,}{kept})"
-
-
-def _first_name(call: Call) -> str:
-    """Return the name of the first node that a call computes. TFLite joins the names of layers that
-    it merged; the last of them is the layer's."""
-    return call.origin.split(",")[0].rsplit(";")[-1]
 
 
 def _heaviest(program: DriverProgram) -> str:
     """Return the text about the layer with the most bytes of weights."""
     call, nbytes = max(_weights(program), key=lambda pair: pair[1], default=(None, 0))
-    return "" if call is None else f" (layer {_first_name(call)} has {nbytes:,} bytes of weights)"
+    if call is None:
+        return ""
+    return f" (layer {layer_name(call.origin)} has {nbytes:,} bytes of weights)"
 
 
 def _weights(program: DriverProgram) -> Iterator[tuple[Call, int]]:

@@ -16,7 +16,8 @@ class BarePart(ManifestPart):
     """The entry point of the object file, and the bytes of each input, of each output, of the
     workspace and of the parameters. `sizes` is the number of 64-bit integers in the array that the
     entry point takes as its last argument. `lent` has, for each input and then each output, the
-    tensor's offset in the workspace, or -1 if it has memory of its own."""
+    tensor's offset in the workspace, or -1 if it has memory of its own. `notes`
+    are sentences about the model for the user."""
 
     whose: ClassVar = "microcontrollers"
 
@@ -28,6 +29,7 @@ class BarePart(ManifestPart):
     params: Natural
     sizes: Natural = 0
     lent: tuple[int, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def arena(self) -> Arena:

@@ -10,6 +10,8 @@ from farrier.passes.passes import Pass
 from farrier.passes.settings import Settings
 from farrier.targets.bare.passes.bound_sums import bound_sums
 from farrier.targets.bare.passes.constant_channels import constant_channels
+from farrier.targets.bare.passes.patches import patches
+from farrier.targets.bare.passes.take_in_lines import gathered_lines
 from farrier.targets.bare.passes.take_in_operands import widened_operands
 from farrier.targets.bare.passes.take_in_padding import padded_windows
 from farrier.targets.cpu.passes import ORDER as CPU_ORDER
@@ -23,7 +25,8 @@ def _fuse(graph: Graph, settings: Settings) -> Graph:
 
     def joins(whole: Graph, home: Home) -> Mapping[int, Node]:
         bottlenecks = inverted_bottlenecks(whole, home, settings)
-        return {**bottlenecks, **widened_operands(whole, home), **padded_windows(whole)}
+        operands = {**widened_operands(whole, home), **gathered_lines(whole)}
+        return {**bottlenecks, **operands, **padded_windows(whole)}
 
     return fuse(graph, joins)
 
@@ -32,7 +35,16 @@ PASSES: Mapping[str, Pass] = {
     **CPU_PASSES,
     "constant-channels": constant_channels,
     "bound-sums": bound_sums,
+    "patches": patches,
     "fuse": _fuse,
 }
 
-ORDER: tuple[str, ...] = (*CPU_ORDER[:-1], "constant-channels", "bound-sums", CPU_ORDER[-1])
+_LAYOUTS = CPU_ORDER.index("assign-layouts")
+ORDER: tuple[str, ...] = (
+    *CPU_ORDER[:_LAYOUTS],
+    "patches",
+    *CPU_ORDER[_LAYOUTS:-1],
+    "constant-channels",
+    "bound-sums",
+    CPU_ORDER[-1],
+)
