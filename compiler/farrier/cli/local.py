@@ -66,7 +66,8 @@ MaxLayerErrorOption = Annotated[
     float, typer.Option(help="Of a layer's algorithm, as share of its range; 0: plain sums only.")
 ]
 PrecisionOption = Annotated[
-    str, typer.Option(help="What contractions multiply in: f32; bf16 or f16 with sums in f32.")
+    str,
+    typer.Option(help="What contractions multiply in: f32; bf16, f16 or tf32, summed in f32."),
 ]
 ThreadsOption = Annotated[int, typer.Option(help="0: one per core of the target.")]
 CoresOption = Annotated[

@@ -104,7 +104,8 @@ def submit(
     max_layer_error: MaxLayerErrorOption = MAX_LAYER_ERROR,
     verify: VerifyOption = True,
     precision: Annotated[
-        str, typer.Option(help="What contractions multiply in: f32; bf16 or f16 with sums in f32.")
+        str,
+        typer.Option(help="What contractions multiply in: f32; bf16, f16 or tf32, summed in f32."),
     ] = "f32",
     state: StateOption = None,
     name: Annotated[str | None, typer.Option(help="A name for the job.")] = None,

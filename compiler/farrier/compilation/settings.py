@@ -11,6 +11,15 @@ from farrier.passes import Settings
 from farrier.targets import Target, parse_target
 from farrier_device.describe import cores
 
+_ON_HOST = "host on a machine that has them"
+# The targets that have the instructions of a precision.
+_HAVING = {
+    Precision.F32: "host",
+    Precision.BF16: _ON_HOST,
+    Precision.F16: _ON_HOST,
+    Precision.TF32: "cuda:sm_80 or a later architecture",
+}
+
 
 def resolve_settings(options: CompileOptions, *, is_here: bool) -> tuple[Settings, int]:
     """Return the settings with which the model is compiled, and the number of threads that verify
@@ -40,14 +49,14 @@ def resolve_options(options: CompileOptions) -> CompileOptions:
 def _check_precision(precision: Precision, target: Target) -> None:
     """Raise UsageError if the target has no instructions for a precision."""
     needs = target.backend.precisions
-    possible = [name for name, features in needs.items() if features <= target.required_features]
+    possible = [name for name, features in needs.items() if features <= target.precision_features]
     if precision.value in possible:
         return
-    missing = needs.get(precision.value, frozenset()) - target.required_features
+    missing = needs.get(precision.value, frozenset()) - target.precision_features
     lacking = f"takes {', '.join(sorted(missing))}" if missing else "takes instructions"
     raise UsageError(
         f"precision {precision} {lacking}, which the target {target.cpu} does not have",
-        hint=f"--precision {' or '.join(possible)}; --target host on a machine that has them",
+        hint=f"--precision {' or '.join(possible)}; --target {_HAVING[precision]}",
     )
 
 

@@ -14,19 +14,35 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeAlias
 
 from farrier.errors import CompilerError
 from farrier.intrinsics.declare import TensorIntrinsic, Writer
-from farrier.ir.expr import Binary, BinaryOp, Buffer, Cast, Const, Expr, Load, MemoryScope, Var
+from farrier.ir.expr import (
+    Binary,
+    BinaryOp,
+    Buffer,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    MemoryScope,
+    Unary,
+    UnaryOp,
+    Var,
+)
 from farrier.ir.instr import Operand
 from farrier.ir.loop import For, Function, LoopKind, Stmt, Store
 from farrier.ir.types import DType, Layout
+
+FactorType: TypeAlias = tuple[DType, UnaryOp | None]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FragmentProduct:
     """A matrix product of fragments, with the layouts of the factors `a` and `b` and of the totals
-    `c`. If `reads_across` is true, a factor in memory may also have k as its first axis."""
+    `c`. If `reads_across` is true, a factor in memory may also have k as its first axis. The
+    factors are rounded by `rounding`, if any, before they are multiplied."""
 
     name: str
     left: DType
@@ -43,6 +59,12 @@ class FragmentProduct:
     # has no asynchronous copies.
     stages: int
     feature: str  # The feature that the target must have.
+    rounding: UnaryOp | None = None
+
+    @property
+    def factors(self) -> tuple[FactorType, FactorType]:
+        """The types of the factors in memory, and the rounding before the product."""
+        return (self.left, self.rounding), (self.right, self.rounding)
 
 
 def zero_name(product: str) -> str:
@@ -80,7 +102,7 @@ def _declared(product: FragmentProduct) -> Iterator[TensorIntrinsic]:
     yield _intrinsic(product, zero_name(product.name), (c,), over_c, Store(c, (m, n), zero))
     stored = Store(memory, (m, n), Load(c, (m, n)))
     yield _intrinsic(product, store_name(product.name), (memory, c), over_c, stored)
-    factors = (Cast(product.total, Load(a, (m, k))), Cast(product.total, Load(b, (k, n))))
+    factors = (_multiplied(product, Load(a, (m, k))), _multiplied(product, Load(b, (k, n))))
     value = Binary(BinaryOp.ADD, Load(c, (m, n)), Binary(BinaryOp.MUL, *factors))
     body = Store(c, (m, n), value)
     yield _intrinsic(product, product.name, (c, a, b), (*over_c, ("k", depth)), body)
@@ -93,6 +115,11 @@ def _declared(product: FragmentProduct) -> Iterator[TensorIntrinsic]:
             name = load_name(product.name, side, across)
             body = Store(fragment, point, Load(held, at))
             yield _intrinsic(product, name, (fragment, held), loops, body)
+
+
+def _multiplied(product: FragmentProduct, element: Load) -> Expr:
+    wide = Cast(product.total, element) if element.buffer.dtype is not product.total else element
+    return wide if product.rounding is None else Unary(product.rounding, wide)
 
 
 def _fragment(name: str, dtype: DType, shape: tuple[int, int], layout: Layout) -> Buffer:

@@ -4,7 +4,7 @@
            | Unary(op, expr) | Binary(op, expr, expr) | Select(expr, expr, expr) | Cast(dtype, expr)
            | ByteTable(entries, dtype, expr)
            | Reduce(op, [axis], expr)                       (tensor grammar only, at a stage's root)
-    unary  = neg | abs | not | sqrt | floor | ceil | round
+    unary  = neg | abs | not | sqrt | floor | ceil | round | round_tf32
            | exp | exp_nonpositive | expm1 | log | log1p | erf
            | sin | cos | tan | asin | acos | atan | sinh | cosh | tanh | asinh | acosh | atanh
            | sigmoid | gelu | gelu_tanh | mish
@@ -17,10 +17,11 @@
     scope  = param | constant | workspace | workgroup | subgroup | local | register
 
 Indices are expressions of dtype i64 over loop variables, logical axes of the buffer; `div` and
-`mod` on integers round towards negative infinity. `round` is half to even. min and max propagate
-NaN. `shr` of a signed integer copies its sign; by less than 0 or by the width and more, nothing of
-the operand is left: 0, or its sign. A function is an operator of its own where a composition of
-others would lose digits: each is within 4 units in the last place.
+`mod` on integers round towards negative infinity. `round` is half to even, and `round_tf32` rounds
+a float to 11 significant bits, half away from zero. min and max propagate NaN. `shr` of a signed
+integer copies its sign; by less than 0 or by the width and more, nothing of the operand is left: 0,
+or its sign. A function is an operator of its own where a composition of others would lose digits:
+each is within 4 units in the last place.
 """
 
 from __future__ import annotations
@@ -149,6 +150,7 @@ class UnaryOp(enum.StrEnum):
     FLOOR = "floor"
     CEIL = "ceil"
     ROUND = "round"
+    ROUND_TF32 = "round_tf32"
     NOT = "not"
     SIN = "sin"
     COS = "cos"

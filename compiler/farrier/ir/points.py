@@ -25,7 +25,15 @@ from farrier.ir.expr import (
     UnaryOp,
     Var,
 )
-from farrier.ir.special import FUNCTIONS, convert, mul_high, real_power, swish, whole_power
+from farrier.ir.special import (
+    FUNCTIONS,
+    convert,
+    mul_high,
+    real_power,
+    round_tf32,
+    swish,
+    whole_power,
+)
 from farrier.ir.types import DType
 
 
@@ -100,6 +108,7 @@ _UNARY: dict[UnaryOp, Callable[[Any], Any]] = {
     UnaryOp.FLOOR: np.floor,
     UnaryOp.CEIL: np.ceil,
     UnaryOp.ROUND: np.rint,
+    UnaryOp.ROUND_TF32: round_tf32,
     UnaryOp.NOT: np.logical_not,
     **{UnaryOp(name): function for name, function in FUNCTIONS.items()},
 }

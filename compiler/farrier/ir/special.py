@@ -20,6 +20,7 @@ EXP_NONPOSITIVE_END = {
     True: -708.3964185322641,
     False: -87.3365447505531,
 }  # ln(2^-1022), ln(2^-126)
+TF32_MANTISSA = 10  # Bits.
 _ERF_ONE = 6.0  # erf(6) differs from 1 by 2e-17
 
 
@@ -117,6 +118,17 @@ def gelu_tanh(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def mish(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Compute x * tanh(log(1 + e^x))."""
     return np.asarray(x * np.tanh(np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))))
+
+
+def round_tf32(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Round floats to the 11 significant bits of tf32, halves away from zero, and return them in
+    the dtype of `x`. A value beyond the range of that dtype becomes infinity."""
+    if x.dtype.itemsize < 4:  # No narrower type has more significant bits.
+        return x
+    drop = np.finfo(x.dtype).nmant - TF32_MANTISSA
+    bits = x.view(f"i{x.dtype.itemsize}")
+    half, kept = (bits.dtype.type(each) for each in (1 << (drop - 1), -1 << drop))
+    return np.asarray(np.where(np.isnan(x), x, ((bits + half) & kept).view(x.dtype)))
 
 
 def real_power(base: npt.NDArray[Any], exponent: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -15,12 +15,12 @@ from farrier.errors import CompilerError
 from farrier.ir import dim
 from farrier.ir import expr as e
 from farrier.ir.dim import Extent
-from farrier.ir.expr import Axis, Buffer, Expr, MemoryScope, Reduce, ReduceOp, Var
+from farrier.ir.expr import Axis, Buffer, Expr, MemoryScope, Reduce, ReduceOp, UnaryOp, Var
 from farrier.ir.graph import Node, Value
 from farrier.ir.tensor import Stage
 from farrier.ir.types import DType, Layout, Shape
 from farrier.ops.operator import to_extents
-from farrier.ops.scalar import Scalar, number
+from farrier.ops.scalar import Scalar, cast, number, unary
 
 if TYPE_CHECKING:
     from farrier.ops.operator import Array, Buffers
@@ -214,6 +214,12 @@ def reduce(op: ReduceOp, ranges: Mapping[str, Extent], body: Callable[..., Scala
 def total(ranges: Mapping[str, Extent], body: Callable[..., Scalar]) -> Reduce:
     """Return the sum of `body(*axes)` over `ranges`, which maps the names of axes to extents."""
     return reduce(ReduceOp.SUM, ranges, body)
+
+
+def factor(node: Node, x: Scalar, dtype: DType) -> Scalar:
+    """Return an operand of a contraction as the node multiplies it, in the dtype of its sums."""
+    wide = cast(x, dtype)
+    return unary(UnaryOp.ROUND_TF32, wide) if node.attr("factors") else wide
 
 
 def axis_names(rank: int) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from farrier.ir.expr import Buffer, Expr, Reduce
 from farrier.ir.graph import Node
 from farrier.ir.types import Shape, TensorType
 from farrier.ops import layout
-from farrier.ops.builder import Builder, attributes_of, total, without_halo
+from farrier.ops.builder import Builder, attributes_of, factor, total, without_halo
 from farrier.ops.operator import (
     Array,
     Arrays,
@@ -37,7 +37,7 @@ from farrier.ops.operator import (
     rounded,
     widened,
 )
-from farrier.ops.scalar import Scalar, cast
+from farrier.ops.scalar import Scalar
 from farrier.ops.traits import Product, Trait
 from farrier.ops.window import Window, padded, patches, read, tap_names, tap_views, window_of
 
@@ -136,7 +136,7 @@ def _compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...
             ic, taps = (reduced[0], reduced[1:]) if "ic" in ranges else (e.index(0), reduced)
             first = e.mul(e.floordiv(oc, outputs // group), per_group) if group > 1 else e.index(0)
             element = read(x, window, (n, e.add(first, ic)), at, taps, extents, 0)
-            return cast(element, dtype) * cast(w(oc, ic, *taps), dtype)
+            return factor(node, element, dtype) * factor(node, w(oc, ic, *taps), dtype)
 
         return total(ranges, product)
 

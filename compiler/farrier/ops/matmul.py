@@ -9,7 +9,7 @@ import numpy as np
 from farrier.ir.expr import Buffer, Expr, Reduce
 from farrier.ir.graph import Node
 from farrier.ir.types import DType, Shape, TensorType
-from farrier.ops.builder import Builder, total, without_halo
+from farrier.ops.builder import Builder, factor, total, without_halo
 from farrier.ops.conversion import np_whole, whole
 from farrier.ops.derivative import Adjoint
 from farrier.ops.operator import (
@@ -82,7 +82,8 @@ def _compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...
         def product(k: Expr) -> Scalar:
             left = _batch(a.shape[:-2], lead) if rows else ()
             right = _batch(b.shape[:-2], lead) if columns else ()
-            return cast(a(*left, *m, k), dtype) * cast(b(*right, k, *n), dtype)
+            rows_of, columns_of = a(*left, *m, k), b(*right, k, *n)
+            return factor(node, rows_of, dtype) * factor(node, columns_of, dtype)
 
         return total({"k": a.shape[-1]}, product)
 
@@ -147,7 +148,7 @@ def _gemm_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer
         def product(k: Expr) -> Scalar:
             left = a(k, m) if trans_a else a(m, k)
             right = b(n, k) if trans_b else b(k, n)
-            return cast(left, dtype) * cast(right, dtype)
+            return factor(node, left, dtype) * factor(node, right, dtype)
 
         return total({"k": inner}, product)
 

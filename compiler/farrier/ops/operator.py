@@ -21,7 +21,7 @@ import numpy as np
 from farrier.ir.dim import Dim, Extent, Undecided, number
 from farrier.ir.expr import Buffer
 from farrier.ir.graph import Attribute, Node, Value
-from farrier.ir.special import convert
+from farrier.ir.special import convert, round_tf32
 from farrier.ir.types import DType, Shape, TensorType
 from farrier.ops.traits import Moves, Product, Trait
 
@@ -127,7 +127,8 @@ class Operator:
     are the positions of operands whose value must be constant when compiling: they are constants of
     the region that contains the node, never buffers. `explicit(types, attrs)` returns the
     attributes with every default written out. A contraction's attribute `accumulator` is the dtype
-    of its sums and of its result, if that is not the dtype of its operands.
+    of its sums and of its result, if that is not the dtype of its operands. With its attribute
+    `factors='tf32'`, the factors are rounded to tf32 before they are multiplied.
 
     All further rules are optional. Their parameter `data` is a function that returns the content of
     a constant, and None for a value known only at run time. `traits` and `product` are properties
@@ -253,9 +254,11 @@ def accumulator(left: DType, right: DType, attrs: Attrs) -> DType:
 
 
 def widened(array: Array, attrs: Attrs) -> Array:
-    """Return the array of a contraction's operand, for the numpy reference. It is converted to
-    float64 if the sums have a wider dtype than the operands, so that the sums are rounded only
-    once."""
+    """Return the array of a contraction's operand, for the numpy reference. It is rounded as the
+    attribute `factors` requests, and converted to float64 if the sums have a wider dtype than the
+    operands, so that the sums are rounded only once."""
+    if "factors" in attrs:
+        array = round_tf32(array)
     return array.astype(np.float64) if "accumulator" in attrs else array
 
 

@@ -49,7 +49,7 @@ class CompileOptions:
     seed: int = 0  # The seed of the search.
     max_layer_error: float = MAX_LAYER_ERROR
     verify: bool = True
-    precision: str = "f32"  # Or "bf16", "f16": the type of the factors of contractions.
+    precision: str = "f32"  # Or "bf16", "f16", "tf32": the type of the factors of contractions.
     # Those of the machine that compiles, which it may use; 0: all. The code is the same.
     cores: int = dataclasses.field(default=0, metadata=codec.OMIT_EMPTY)
     states: Mapping[str, str] = dataclasses.field(default_factory=dict, metadata=codec.OMIT_EMPTY)

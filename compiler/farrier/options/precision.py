@@ -17,16 +17,18 @@ if TYPE_CHECKING:
 class Precision(enum.StrEnum):
     """The precisions from which a user may choose. The precision applies only to contractions;
     everything else is computed in f32, and so are their sums, except sums of up to 32 products of
-    f16, which are in f16."""
+    f16, which are in f16. TF32 rounds f32 factors to 11 significant bits as they are multiplied, so
+    that memory holds f32."""
 
     F32 = "f32"
     BF16 = "bf16"
     F16 = "f16"
+    TF32 = "tf32"
 
     @property
     def dtype(self) -> DType:
-        """The dtype of the operands of contractions."""
-        return DType(self.value)
+        """The dtype of the operands of contractions in memory."""
+        return DType.F32 if self is Precision.TF32 else DType(self.value)
 
     @property
     def tolerance(self) -> float:
@@ -34,13 +36,18 @@ class Precision(enum.StrEnum):
         output's range.
 
         A bf16 has 8 significant bits, so each operand is off by up to 0.2%; an f16 has 11, and
-        values above 65,504 become infinite.
+        values above 65,504 become infinite; a tf32 has 11 and the range of an f32.
         """
-        return {Precision.F32: 1e-4, Precision.BF16: 5e-2, Precision.F16: 2e-2}[self]
+        return {
+            Precision.F32: 1e-4,
+            Precision.BF16: 5e-2,
+            Precision.F16: 2e-2,
+            Precision.TF32: 2e-2,
+        }[self]
 
 
 def parse_precision(text: str) -> Precision:
-    """Parse `"f32"`, `"bf16"` or `"f16"`; raises UsageError for any other text."""
+    """Parse `"f32"`, `"bf16"`, `"f16"` or `"tf32"`; raises UsageError for any other text."""
     try:
         return Precision(text)
     except ValueError:

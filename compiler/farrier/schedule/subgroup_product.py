@@ -8,15 +8,17 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from typing import TypeGuard
 
 from farrier.intrinsics import lookup
 from farrier.intrinsics.copies import clear_name, copy_name
-from farrier.intrinsics.fragments import load_name, store_name, zero_name
+from farrier.intrinsics.fragments import FactorType, load_name, store_name, zero_name
 from farrier.ir import expr as e
 from farrier.ir.addresses import flatten
 from farrier.ir.affine import Simplifier
 from farrier.ir.dim import Extent, ceildiv, number
 from farrier.ir.expr import (
+    Binary,
     Buffer,
     Cast,
     Const,
@@ -24,6 +26,8 @@ from farrier.ir.expr import (
     Load,
     MemoryScope,
     Select,
+    Unary,
+    UnaryOp,
     Var,
     dtype_of,
 )
@@ -35,7 +39,14 @@ from farrier.ir.types import DType
 from farrier.schedule.launching import with_launch
 from farrier.schedule.nest import NestView
 from farrier.schedule.tile_product import Product
-from farrier.schedule.tiling_parts import ZERO, digits, product_of, simplified, under
+from farrier.schedule.tiling_parts import (
+    ZERO,
+    digits,
+    only_store,
+    product_of,
+    simplified,
+    under,
+)
 
 _CHUNK = 16  # Bytes: the longest access of a thread, and the row of a matrix that a subgroup reads.
 
@@ -165,15 +176,15 @@ class Declared:
     rows: int
     columns: int
     depth: int
-    left: DType
-    right: DType
+    factors: tuple[FactorType, FactorType]
     total: DType
     reads_across: bool
 
     @classmethod
     def of(cls, nest: NestView, name: str) -> Declared:
         try:
-            c, a, b = lookup(name).semantics.params
+            semantics = lookup(name).semantics
+            c, a, _ = semantics.params
         except (KeyError, ValueError):
             nest.fail(f"no product of fragments {name} is declared")
         try:
@@ -183,25 +194,40 @@ class Declared:
             reads_across = False
         rows, columns = map(number, c.shape)
         depth = number(a.shape[1])
-        return cls(name, rows, columns, depth, a.dtype, b.dtype, c.dtype, reads_across)
+        term = only_store(semantics.body).value
+        assert isinstance(term, Binary)
+        assert isinstance(term.right, Binary)
+        factors = factor_of(term.right.left), factor_of(term.right.right)
+        return cls(name, rows, columns, depth, factors, c.dtype, reads_across)
 
     def why_not(self, product: Product) -> str:
         """Return why the types of `product` do not match the instruction, as a clause; "" if they
         match."""
-        types = (held(product.rows.value), held(product.columns.value), product.total.dtype)
-        if types != (self.left, self.right, self.total):
-            return f"{self.name} does not multiply {types[0]} and {types[1]} to {types[2]}"
-        return ""
+        sides = factors_of(product)
+        if (sides, product.total.dtype) == (self.factors, self.total):
+            return ""
+        left, right = (f"{dtype}{f' by {op}' if op else ''}" for dtype, op in sides)
+        return f"{self.name} does not multiply {left} and {right} to {product.total.dtype}"
 
 
-def held(value: Expr) -> DType:
-    """Return the dtype of a factor in memory, before any cast."""
-    return dtype_of(as_held(value))
+def factors_of(product: Product) -> tuple[FactorType, FactorType]:
+    """Return the types of both factors of a product in memory, and their roundings."""
+    return factor_of(product.rows.value), factor_of(product.columns.value)
+
+
+def factor_of(value: Expr) -> FactorType:
+    """Return the dtype of a factor in memory, before any cast, and the operator that rounds it."""
+    rounding = value.op if _is_rounding(value) else None
+    return dtype_of(as_held(value)), rounding
 
 
 def as_held(value: Expr) -> Expr:
-    """Return a factor without its outermost cast: the value as memory holds it."""
-    return value.operand if isinstance(value, Cast) else value
+    """Return a factor without its outermost cast or rounding: the value as memory holds it."""
+    return value.operand if isinstance(value, Cast) or _is_rounding(value) else value
+
+
+def _is_rounding(value: Expr) -> TypeGuard[Unary]:
+    return isinstance(value, Unary) and value.op is UnaryOp.ROUND_TF32
 
 
 class _Launch:
@@ -245,7 +271,7 @@ class _Launch:
     def _staging(self, side: int) -> Buffer:
         """Return the workgroup buffer for the slice of a factor; `side` is 0 for rows, 1 for
         columns."""
-        dtype = held(self._sides[side].value)
+        dtype, _ = factor_of(self._sides[side].value)
         rows, width = self._size[side], self._depth
         if self._is_across(side):
             rows, width = width, rows

@@ -89,6 +89,11 @@ class Target(abc.ABC):
         return frozenset(self.features)
 
     @property
+    def precision_features(self) -> frozenset[str]:
+        """The features by which a backend decides on its `precisions`."""
+        return self.required_features
+
+    @property
     def fingerprint(self) -> str:
         """A hash of all properties that measured times depend on, as 16 hex digits, for tuning
         records."""

@@ -36,6 +36,12 @@ def as_bf16(value):
     return np.where(np.isnan(value), np.uint32(0x7FFF), rounded).astype(np.uint16)
 
 
+def as_tf32(value):
+    """Return floats as words of tf32: 11 significant bits, halves away from zero."""
+    bits = (value.view(np.uint32) + np.uint32(0x1000)) & np.uint32(0xFFFFE000)
+    return np.where(np.isnan(value), np.uint32(0x7FFFFFFF), bits)
+
+
 BINARY = {
     "div": _quotient,
     "rem": _remainder,

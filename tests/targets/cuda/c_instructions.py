@@ -272,6 +272,8 @@ class Writer:
             self._put(result, f"(u32){upper} << 16 | {lower}", "u32")
         elif to == "bf16":
             self._put(result, self._halved(operands[0], to), "u16")
+        elif to == "tf32":
+            self._put(result, f"as_tf32({self._value(operands[0], 'f32')})", "u32")
         elif source == "bf16":
             self._put(result, f"({to})bf16_of((u16){self._bits(operands[0])})", to)
         else:

@@ -73,6 +73,11 @@ static inline u16 as_bf16(f32 number) {
     return isnan(number) ? 0x7FFF : (u16)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
 }
 
+// Halves are rounded away from zero.
+static inline u32 as_tf32(f32 number) {
+    return isnan(number) ? 0x7FFFFFFF : (u32_of_f32(number) + 0x1000) & 0xFFFFE000;
+}
+
 // The smaller and the larger number; if one is NaN, the other one, or NaN in those of NaN.
 static inline f32 min_f32(f32 a, f32 b) { return fminf(a, b); }
 static inline f32 max_f32(f32 a, f32 b) { return fmaxf(a, b); }

@@ -340,6 +340,10 @@ class _Run(Accesses, Warps, Carries):
         if set(self._at.suffixes) & {"bf16", "f16x2", "bf16x2"}:
             self._narrowed()
             return
+        if "tf32" in self._at.suffixes:
+            value = self._get(self._at.operands[1], np.dtype(np.float32))
+            self._put(self._at.operands[0], arithmetic.as_tf32(value))
+            return
         to, source = map(dtype_of, self._at.suffixes[-2:])
         value = self._get(self._at.operands[1], source)
         self._put(self._at.operands[0], arithmetic.convert(value, to, self._at.suffixes))

@@ -15,6 +15,7 @@ from farrier.ir.expr import (
     MemoryScope,
     Reduce,
     ReduceOp,
+    Unary,
     Var,
 )
 from farrier.ir.tensor import Stage, TensorProgram
@@ -33,13 +34,18 @@ def product(m, n, k, product, *, is_transposed=False):
     y = Buffer("y", left if total.is_float else total, (m, n))
     row, column, term = Var("m"), Var("n"), Var("k")
     at = (column, term) if is_transposed else (term, column)
-    factors = (Cast(total, Load(x, (row, term))), Cast(total, Load(w, at)))
+    factors = [_multiplied(product, Load(x, (row, term))), _multiplied(product, Load(w, at))]
     sums = Reduce(ReduceOp.SUM, (Axis("k", k),), Binary(BinaryOp.MUL, *factors))
     zero = Const(0.0 if total.is_float else 0, total)
     result = Binary(BinaryOp.MAX, Load(t, (row, column)), zero)
     axes = (Axis("m", m), Axis("n", n))
     stored = Stage(y, axes, Cast(y.dtype, result) if total.is_float else result)
     return TensorProgram("f", (x, w), (Stage(t, axes, sums), stored), (y,))
+
+
+def _multiplied(product, element):
+    wide = element if element.buffer.dtype is product.total else Cast(product.total, element)
+    return wide if product.rounding is None else Unary(product.rounding, wide)
 
 
 def lowered(program, product, subgroups=(2, 2), each=(1, 2), steps=2, stages=1):

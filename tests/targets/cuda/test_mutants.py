@@ -50,7 +50,7 @@ OWN = {"attention": 3, "rows": 1, "short rows": 1}
 _DECLARED = {each.name: each for each in PRODUCTS}
 # Types and stages: sm_75 multiplies by k8, and has no copies that go on by themselves.
 _FRAGMENTS = [
-    *itertools.product(("mma_f16", "mma_bf16", "mma_i8_i8"), (1, 2, 4)),
+    *itertools.product(("mma_f16", "mma_bf16", "mma_tf32", "mma_i8_i8"), (1, 2, 4)),
     ("mma_f16_k8", 1),
     ("mma_f16_k8", 2),
 ]
@@ -141,7 +141,7 @@ def test_the_barriers_and_waits_of_fragments(name, is_transposed, stages):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["mma_f16", "mma_i8_i8"])
+@pytest.mark.parametrize("name", ["mma_f16", "mma_i8_i8", "mma_tf32"])
 def test_the_barriers_and_waits_of_parts_of_fragments(name):
     program = product(16, 24, 1024, _DECLARED[name])
     space = fragment_parts.space(program, LIMITS, USUAL, [_DECLARED[name]])

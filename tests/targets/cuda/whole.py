@@ -8,10 +8,10 @@ Without names it takes all models, in f32 and in f16, and those of bytes. Inputs
 (`realistic.py`). An error is the largest difference from float64, in shares of the range of the
 output. Next to it are two of ONNX Runtime on the processor: in f16 that of the model that its
 converter makes, and that of f32 where only the factors of products are rounded to f16, which every
-product on tensor cores does. The exit status is 1 if an error is above 1e-4 in f32, in f16 above
-1e-2 and above what rounded factors alone do, or for bytes above twice that of ONNX Runtime; or if a
-run is anything but copies of inputs, the launch of one graph, and copies of outputs. The last lines
-are a table for `docs/cuda_proofs.md`.
+product on tensor cores does. The exit status is 1 if an error is above 1e-4 in f32, above 1e-2 in
+tf32, in f16 above 1e-2 and above what rounded factors alone do, or for bytes above twice that of
+ONNX Runtime; or if a run is anything but copies of inputs, the launch of one graph, and copies of
+outputs. The last lines are a table for `docs/cuda_proofs.md`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from tests.targets.cuda.libcuda import Library
 from tests.targets.cuda.ptx import PtxError
 from tests.targets.cuda.realistic import realistic_inputs
 
-MOST = {"f32": 1e-4, "f16": 1e-2, "bf16": 1e-1}
+MOST = {"f32": 1e-4, "f16": 1e-2, "tf32": 1e-2, "bf16": 1e-1}
 _PRODUCTS = ("Conv", "ConvTranspose", "MatMul", "Gemm")
 _MEMORY_BYTES = 8 << 30
 
@@ -173,7 +173,7 @@ def main():
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("models", nargs="*", help=f"of {', '.join((*NAMES, *QUANTIZED))}")
-    parser.add_argument("--precision", choices=["f32", "f16"])
+    parser.add_argument("--precision", choices=["f32", "f16", "tf32"])
     parser.add_argument("--cpu", default="sm_80", help="an architecture")
     arguments = parser.parse_args()
     runs, failed = [], 0

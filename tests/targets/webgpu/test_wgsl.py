@@ -78,7 +78,10 @@ def _assert_right(program, inputs, tolerance=0.0):
 
 
 # Operators whose results round: WGSL bounds the error of exp by 3 + 2 |x| units, and so on.
-EXACT = (UnaryOp.NEG, UnaryOp.ABS, UnaryOp.FLOOR, UnaryOp.CEIL, UnaryOp.ROUND)
+EXACT = (
+    *(UnaryOp.NEG, UnaryOp.ABS, UnaryOp.FLOOR, UnaryOp.CEIL, UnaryOp.ROUND),
+    UnaryOp.ROUND_TF32,
+)
 WHERE = {  # The operands that a function is defined for, or that WGSL is exact enough at.
     UnaryOp.EXP_NONPOSITIVE: lambda x: x <= 0,
     UnaryOp.LOG: lambda x: x > 0,

@@ -52,6 +52,12 @@ class CudaTarget(DrivenTarget):
         return frozenset()
 
     @property
+    def precision_features(self) -> frozenset[str]:
+        from farrier.targets.cuda.tensor_cores import FEATURES
+
+        return FEATURES[self.architecture]
+
+    @property
     def backend(self) -> CudaBackend:
         return BACKEND
 
@@ -89,7 +95,8 @@ class CudaBackend(GpuBackend):
 
     @property
     def precisions(self) -> Mapping[str, frozenset[str]]:
-        return {"f32": frozenset(), "f16": frozenset(), "bf16": frozenset()}
+        nothing = frozenset[str]()
+        return {"f32": nothing, "f16": nothing, "bf16": nothing, "tf32": frozenset({"mma_tf32"})}
 
     def byte_factors(self, target: Target) -> DType | None:
         totals = {product.total for product in self.products(target)}

@@ -15,7 +15,7 @@ from farrier.intrinsics.fragments import FragmentProduct, load_name, store_name,
 from farrier.ir import expr as e
 from farrier.ir import instr
 from farrier.ir.dim import number
-from farrier.ir.expr import Buffer, Expr
+from farrier.ir.expr import Buffer, Expr, UnaryOp
 from farrier.ir.instr import F32, I32, PTR, Operand, Type
 from farrier.ir.loop import Intrinsic, Tile
 from farrier.ir.threads import SUBGROUP_SIZE, exchange_name
@@ -31,6 +31,7 @@ _WORD = 4  # Bytes.
 _WHOLE_WARP = -1  # The mask of all threads of a warp, one bit each.
 _LDMATRIX = "llvm.nvvm.ldmatrix.sync.aligned.m8n8"
 _CP_ASYNC = "llvm.nvvm.cp.async.cg.shared.global.16"
+_TO_TF32 = "llvm.nvvm.f2tf32.rna"
 _LANE = "llvm.nvvm.read.ptx.sreg.laneid"
 _TYPES = {DType.F32: F32, DType.I32: I32}
 _HALVES = instr.vector("f16", 2)
@@ -39,6 +40,7 @@ _MMA = {
     "mma_f16": ("m16n8k16.row.col.f32.f32", _HALVES),
     "mma_f16_k8": ("m16n8k8.row.col.f32.f32", _HALVES),
     "mma_bf16": ("m16n8k16.row.col.bf16", I32),
+    "mma_tf32": ("m16n8k8.row.col.tf32", F32),
     "mma_i8_i8": ("m16n8k32.row.col.s8", I32),
     "mma_u8_u8": ("m16n8k32.row.col.u8", I32),
     "mma_i8_u8": ("m16n8k32.row.col.s8.u8", I32),
@@ -120,6 +122,8 @@ class Fragments:
         name, kind = _MMA[product.name]
         total = _TYPES[product.total]
         left, right, old = self._loaded(a, kind), self._loaded(b, kind), self._loaded(c, total)
+        if product.rounding is UnaryOp.ROUND_TF32:
+            left, right = ([self._b.call(_TO_TF32, I32, x) for x in side] for side in (left, right))
         half, new = len(right) // 2, []
         for side in (0, 1):
             own, sums = right[side * half :][:half], old[4 * side :][:4]

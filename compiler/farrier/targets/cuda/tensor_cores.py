@@ -12,6 +12,7 @@ from __future__ import annotations
 from farrier.errors import CompilerError
 from farrier.intrinsics import copies, exchanges
 from farrier.intrinsics.fragments import FragmentProduct, declared
+from farrier.ir.expr import UnaryOp
 from farrier.ir.loop import Function, Intrinsic
 from farrier.ir.statements import walk_stmts
 from farrier.ir.types import DType, Layout, PhysicalDim
@@ -19,7 +20,7 @@ from farrier.ir.types import DType, Layout, PhysicalDim
 # Each feature with the first architecture that has it, from the PTX ISA: mma, ldmatrix, shfl.sync,
 # cp.async.
 _TURING = frozenset({"mma_f16_k8", "shfl_sync"})
-_AMPERE = _TURING | {"mma_f16", "mma_bf16", "mma_i8", "cp_async"}
+_AMPERE = _TURING | {"mma_f16", "mma_bf16", "mma_tf32", "mma_i8", "cp_async"}
 FEATURES = {
     "sm_75": _TURING,
     "sm_80": _AMPERE,
@@ -48,20 +49,29 @@ def _layouts(depth: int, each: int) -> tuple[Layout, Layout, Layout]:
 
 
 def _product(
-    name: str, left: DType, right: DType, total: DType, depth: int, feature: str
+    name: str,
+    left: DType,
+    right: DType,
+    total: DType,
+    depth: int,
+    feature: str,
+    rounding: UnaryOp | None = None,
 ) -> FragmentProduct:
     layouts = _layouts(depth, 4 // left.nbytes)
     # `ldmatrix` transposes elements of two bytes.
     across = left.nbytes == 2
     shape = _ROWS, _COLUMNS, depth
     stages = 1 if feature in _TURING else _MOST_STAGES
-    return FragmentProduct(name, left, right, total, *shape, *layouts, across, stages, feature)
+    return FragmentProduct(
+        name, left, right, total, *shape, *layouts, across, stages, feature, rounding
+    )
 
 
 PRODUCTS = (
     _product("mma_f16", DType.F16, DType.F16, DType.F32, 16, "mma_f16"),
     _product("mma_f16_k8", DType.F16, DType.F16, DType.F32, 8, "mma_f16_k8"),
     _product("mma_bf16", DType.BF16, DType.BF16, DType.F32, 16, "mma_bf16"),
+    _product("mma_tf32", DType.F32, DType.F32, DType.F32, 8, "mma_tf32", UnaryOp.ROUND_TF32),
     *(
         _product(f"mma_{left}_{right}", left, right, DType.I32, 32, "mma_i8")
         for left in (DType.I8, DType.U8)
@@ -69,7 +79,7 @@ PRODUCTS = (
     ),
 )
 # `cp.async` copies 16 bytes, bypassing the L1 cache; with a source size of 0 it writes zeros.
-COPIED = (DType.F16, DType.BF16, DType.I8, DType.U8)
+COPIED = (DType.F16, DType.BF16, DType.F32, DType.I8, DType.U8)
 COPY_BYTES = 16
 # `shfl.sync.bfly` exchanges words.
 EXCHANGED = (DType.F32, DType.I32, DType.U32)

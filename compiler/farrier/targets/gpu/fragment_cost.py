@@ -113,7 +113,7 @@ def cost(shape: Shape, device: Device, columns: Columns) -> Estimate:
     rounds = np.ceil(blocks / device.units)
     at_once = np.minimum(resident, rounds)
 
-    multiply = rows * width * depth / _RATE
+    multiply = rows * width * depth / (_RATE if shape.declared.left.nbytes <= 2 else _RATE / 2)
     elements = depth * (rows * product.element_bytes[0] + width * product.element_bytes[1])
     indices = product_cost.INDEX_OPERATIONS * (1 + max(product.digits))
     copy = elements / CHUNK * (_COPY + indices) / device.lanes

@@ -1,6 +1,6 @@
 """The rule `fragments`: matrix products that subgroups compute on fragments, on devices that
 declare fragment products (tensor cores) for the dtypes of the factors. The factors of f32 products
-are not rounded for this purpose.
+are rounded only where the program itself rounds them.
 
 Each such product becomes a launch by the primitive `subgroup_product`, together with the nest that
 reads its sums. Other products are scheduled as in the rule `tiles`, all other nests as in `rows`
@@ -24,7 +24,7 @@ from farrier.lower.loops import to_loops
 from farrier.records import RuleId
 from farrier.schedule import Schedule
 from farrier.schedule.nest import NestView
-from farrier.schedule.subgroup_product import held
+from farrier.schedule.subgroup_product import factors_of
 from farrier.schedule.tile_product import Product
 from farrier.space import Columns, Decisions, Estimate, Knob, Space
 from farrier.space.inline import inline
@@ -78,9 +78,9 @@ def products_of(program: TensorProgram, declared: Sequence[FragmentProduct]) -> 
     products = []
     for tiled in tiles.products_of(program):
         product = Product.of(nest, tiled.total, tiled.reader)
-        types = (held(product.rows.value), held(product.columns.value), product.total.dtype)
+        types = (factors_of(product), product.total.dtype)
         for each in declared:
-            if types == (each.left, each.right, each.total) and _fills(tiled.shape):
+            if types == (each.factors, each.total) and _fills(tiled.shape):
                 shape = Shape(tiled.shape, each)
                 products.append(OfFragments(tiled.total, tiled.reader, each, shape))
                 break

@@ -91,6 +91,8 @@ def unary(b: Builder, op: UnaryOp, x: Value) -> Value:
         text = b.math("fabs", x.operand)
     elif op in _ROUNDING:
         text = b.math(_ROUNDING[op], x.operand)
+    elif op is UnaryOp.ROUND_TF32:
+        text = narrow_floats.round_tf32(b, x)
     else:
         text = math_functions.expand(b, op.value, x)
     return Value(text, x.dtype, x.lanes)

@@ -8,8 +8,10 @@ import struct
 from farrier.ir import instr
 from farrier.ir.instr import Operand, Operation, vector
 from farrier.ir.narrow import FORMATS, FloatFormat
+from farrier.ir.special import TF32_MANTISSA
 from farrier.ir.types import DType
 from farrier.targets.llvm.builder import Builder
+from farrier.targets.llvm.float_code import FloatCode
 from farrier.targets.llvm.values import Value, literal
 
 _MANTISSA, _BIAS = 23, 127  # Those of f32.
@@ -59,6 +61,15 @@ def encode(b: Builder, x: Value) -> Operand:
     if x.dtype is DType.F16:
         text = b.bitcast(text, vector("f16", x.lanes))
     return text
+
+
+def round_tf32(b: Builder, x: Value) -> Operand:
+    """Return floats rounded to the significant bits of tf32, halves away from zero."""
+    code = FloatCode(b, x.dtype, x.lanes)
+    drop = code.mantissa_bits - TF32_MANTISSA
+    carried = code.int_op(instr.ADD, code.to_bits(x.operand), 1 << (drop - 1))
+    near = code.from_bits(code.int_op(instr.AND, carried, -1 << drop))
+    return code.select(b.fcmp("uno", x.operand, x.operand), x.operand, near)
 
 
 def _encode(bits: _Bits, whole: Operand, form: FloatFormat) -> Operand:

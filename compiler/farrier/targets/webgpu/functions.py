@@ -289,6 +289,11 @@ fn erf(x: f32) -> f32 {
 }
 """,
     """
+fn round_tf32(x: f32) -> f32 {
+  return select(bitcast<f32>((bitcast<u32>(x) + 0x1000u) & 0xffffe000u), x, is_nan(x));
+}
+""",
+    """
 fn gelu(x: f32) -> f32 {
   return 0.5 * x * (1.0 + erf(x * 0.70710677));
 }

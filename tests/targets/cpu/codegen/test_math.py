@@ -137,6 +137,23 @@ def test_exact_functions(run_function, op, exact, dtype):
 POWERS = [-2.0, -1.0, -0.5, 0.0, 0.5, 0.75, 1.0, 2.0, 3.0, 4.0, 0.3, math.inf, -math.inf, math.nan]
 
 
+@pytest.mark.parametrize("dtype", [F32, F64])
+def test_rounding_to_tf32(run_function, dtype):
+    half = 2.0**-11
+    exact = np.array([0, 0.5, math.inf, -math.inf, math.nan, 1, -1, 2])
+    near = [0, 0.5 + half / 2.1, math.inf, -math.inf, math.nan, 1 - half / 3, -1 + half / 2, 2]
+    halves = np.array([1 + half, -1 - half, 1 + 3 * half, 1.5 - half])  # Away from zero.
+    x = np.concatenate([near, halves]).astype(dtype.numpy)
+    actual = apply(run_function, lambda a: Unary(UnaryOp.ROUND_TF32, a), x)
+    away = halves + np.copysign(half, halves)
+    np.testing.assert_array_equal(actual, np.concatenate([exact, away]).astype(dtype.numpy))
+    x = samples(dtype, 1, 50, 1001)[:1001]
+    actual = apply(run_function, lambda a: Unary(UnaryOp.ROUND_TF32, a), x)
+    mantissa, exponent = np.frexp(x.astype(np.float64))
+    rounded = np.copysign(np.floor(np.abs(mantissa) * 2**11 + 0.5), mantissa)
+    np.testing.assert_array_equal(actual, np.ldexp(rounded, exponent - 11))
+
+
 @pytest.mark.parametrize("exponent", POWERS)
 @pytest.mark.parametrize("dtype", [F32, F64])
 def test_power_of_a_constant(run_function, exponent, dtype):

@@ -6,7 +6,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection
 
+from farrier.intrinsics.fragments import FactorType
 from farrier.ir.dim import product, typical
+from farrier.ir.expr import UnaryOp
 from farrier.ir.graph import Graph, Node, Value
 from farrier.ir.types import DType, Layout, Shape
 from farrier.ops import Product, Trait, lookup, product_of
@@ -24,7 +26,7 @@ def channels_last(graph: Graph, settings: Settings) -> Graph:
     """Store the images of convolutions with their channels innermost (`[n, c, h, w] → [n, h, w, c]`
     in memory), and their weights likewise, if subgroups compute the convolution by fragments
     (tensor cores). The terms of a sum are then adjacent in memory. For the same reason, the
-    constant factors of products of bytes are transposed. Inputs and outputs of the model stay
+    constant factors of products of bytes and of tf32 are transposed. Inputs and outputs of the model stay
     row-major; Relayout nodes convert.
 
     before:
@@ -51,16 +53,16 @@ def channels_last(graph: Graph, settings: Settings) -> Graph:
     backend = settings.target.backend
     if not isinstance(backend, GpuBackend):
         return graph
-    pairs = {(each.left, each.right) for each in backend.products(settings.target)}
-    return _Placement(graph, pairs).run() if pairs else graph
+    kinds = {each.factors for each in backend.products(settings.target)}
+    return _Placement(graph, kinds).run() if kinds else graph
 
 
 class _Placement:
     """The choice of a layout for each value of a graph. `_last` has the names of the values whose
     channels are innermost."""
 
-    def __init__(self, graph: Graph, pairs: Collection[tuple[DType, DType]]) -> None:
-        self._graph, self._pairs = graph, pairs
+    def __init__(self, graph: Graph, kinds: Collection[tuple[FactorType, FactorType]]) -> None:
+        self._graph, self._kinds = graph, kinds
         self._returned = frozenset(value.name for value in graph.outputs)
         self._rewriter = Rewriter(graph)
         self._images = Images(lambda value: value.name in self._last, self._extents, 1)
@@ -97,8 +99,8 @@ class _Placement:
             return Form.BLOCKED_INPUT if is_last else Form.PLAIN
         if is_last:
             return Form.BLOCKED
-        types = x.type.dtype, w.type.dtype
-        if node.attr("group", 1) != 1 or not {types, types[::-1]} & set(self._pairs):
+        factors = _factors_of(node)
+        if node.attr("group", 1) != 1 or not {factors, factors[::-1]} & set(self._kinds):
             return Form.PLAIN
         channels = x.type.shape[1]
         is_wide = is_image(x) and isinstance(channels, int) and channels >= _LEAST
@@ -182,7 +184,7 @@ def _of_constant(node: Node, position: int, form: Form) -> Layout | None:
         return None
     if product_of(node) is Product.MATRIX and not node.attr("transB", 0):
         order = (*range(rank - 2), rank - 1, rank - 2)
-        return Layout.ordered_by(order) if _is_of_byte_fragments(node) else None
+        return Layout.ordered_by(order) if _is_for_fragments(node) else None
     if product_of(node) is not Product.CONVOLUTION or form is not Form.BLOCKED:
         return None
     if value.type.shape[1] == 1:
@@ -190,14 +192,23 @@ def _of_constant(node: Node, position: int, form: Form) -> Layout | None:
     return Layout.channels_last(rank)
 
 
-def _is_of_byte_fragments(node: Node) -> bool:
-    """Check whether subgroups can multiply the bytes of a product of matrices. Instructions that
-    read fragments transpose elements of two bytes only; products of few rows are for other
-    rules."""
+def _factors_of(node: Node) -> tuple[FactorType, FactorType]:
+    """Return the dtypes of a product's factors, and their rounding."""
     x, w = node.inputs[:2]
     assert x is not None
     assert w is not None
-    if x.type.dtype not in _BYTES or w.type.dtype not in _BYTES:
+    rounding = UnaryOp.ROUND_TF32 if node.attr("factors") else None
+    return (x.type.dtype, rounding), (w.type.dtype, rounding)
+
+
+def _is_for_fragments(node: Node) -> bool:
+    """Check whether subgroups multiply the elements of a product of matrices, which are not of two
+    bytes. Instructions that read fragments transpose elements of two bytes only; products of few
+    rows are for other rules."""
+    x, w = node.inputs[:2]
+    assert x is not None
+    assert w is not None
+    if not all(dtype in _BYTES or rounding is not None for dtype, rounding in _factors_of(node)):
         return False
     rows, columns = typical(product(x.type.shape[:-1])), typical(w.type.shape[-1])
     return min(rows, columns) >= _LEAST

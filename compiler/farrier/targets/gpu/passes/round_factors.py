@@ -1,4 +1,5 @@
-"""The pass `round-factors`, which rounds the factors of products to f16 or bf16; sums stay f32."""
+"""The pass `round-factors`, which rounds the factors of products to f16, bf16 or tf32; sums stay
+f32."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from farrier.ir.graph import Graph, Node, Value, attributes
 from farrier.ir.types import DType, TensorType
 from farrier.ops import Product, product_of
 from farrier.options.precision import Precision
+from farrier.passes.attention import attention_regions
 from farrier.passes.rewriting import Rewriter
 from farrier.passes.settings import Settings
 
@@ -15,6 +17,10 @@ from farrier.passes.settings import Settings
 def round_factors(graph: Graph, settings: Settings) -> Graph:
     """Round the factors of f32 convolutions and matrix products to f16 or bf16 (to nearest even) if
     the settings request it. Sums and all other values stay f32.
+
+    With tf32, memory holds f32: an attribute asks the product to round its factors. Only products
+    that tensor cores can compute have it; those of an attention and convolutions of each channel
+    stay exact.
 
     before:
         @graph
@@ -34,6 +40,8 @@ def round_factors(graph: Graph, settings: Settings) -> Graph:
     """
     if settings.precision is Precision.F32:
         return graph
+    if settings.precision is Precision.TF32:
+        return _round_to_tf32(graph)
     dtype = settings.precision.dtype
     rewriter = Rewriter(graph)
     rounded: dict[str, Value] = {}
@@ -46,6 +54,26 @@ def round_factors(graph: Graph, settings: Settings) -> Graph:
             node = dataclasses.replace(node, inputs=inputs, attrs=attrs)
         rewriter.emit(node)
     return rewriter.finish()
+
+
+def _round_to_tf32(graph: Graph) -> Graph:
+    attended = attention_regions(graph)
+    contexts = {id(node) for node in attended.values()}
+    rewriter = Rewriter(graph)
+    for original in graph.nodes:
+        node = rewriter.resolve_inputs(original)
+        is_attended = id(original) in attended or id(original) in contexts
+        if _is_of_f32(node) and not is_attended and not _is_of_each_channel(node):
+            attrs = attributes(**dict(node.attrs), factors=Precision.TF32.value)
+            node = dataclasses.replace(node, attrs=attrs)
+        rewriter.emit(node)
+    return rewriter.finish()
+
+
+def _is_of_each_channel(node: Node) -> bool:
+    weights = node.inputs[1]
+    assert weights is not None
+    return product_of(node) is Product.CONVOLUTION and weights.type.shape[1] == 1
 
 
 def _is_of_f32(node: Node) -> bool:
