@@ -29,8 +29,9 @@ def flatten(buffer: Buffer, indices: tuple[Expr, ...], simplifier: Simplifier, s
 
 
 def _part(layout: Layout, dim: PhysicalDim, form: Linear, simplifier: Simplifier) -> Linear:
-    """Return the index along a physical dimension, `(i + halo) // div % mod` for the index i of its
-    axis."""
+    """Return the index along the physical dimension `dim` of an element whose index along the
+    logical axis is `form`. For the index i it is `(i + halo) // div % mod`, where `halo` is the
+    number of zeros before the axis."""
     before = layout.halo_of(dim.axis)[0]
     part = Linear(form.terms, form.const + before) if before else form
     if dim.div > 1:

@@ -99,8 +99,8 @@ def simplify(expr: Expr, ranges: Mapping[str, Extent]) -> Expr:
 
 
 def bounds(expr: Expr, ranges: Mapping[str, Extent]) -> Bounds:
-    """Return the least and the greatest value of an index, both inclusive; -UNBOUNDED or UNBOUNDED
-    stands for a bound that is not known."""
+    """Return the least and the greatest value of an index, both inclusive. If no bound is known, it
+    is -UNBOUNDED or UNBOUNDED."""
     return Simplifier(ranges).bounds(expr)
 
 
@@ -191,8 +191,8 @@ class Simplifier:
         return entry[1]
 
     def _settle(self, form: Linear) -> Linear:
-        """Return the form with each sum of terms that is known to have one value replaced by that
-        value."""
+        """Return the linear form with constants in place of sums of terms: each sum whose facts
+        allow only a single value is replaced by that value."""
         for total, (low, high) in self.sums.items() if self.sums else ():
             factor = _multiple(form.terms, total) if low == high else 0
             if factor:
@@ -236,8 +236,8 @@ class Simplifier:
         return low, high
 
     def knowing(self, terms: Mapping[Expr, Extent], low: Extent, high: Extent) -> Simplifier:
-        """Return the simplifier for a branch in which the sum of `terms` lies in [low, high]. If
-        `terms` is empty, nothing new is known."""
+        """Return the simplifier for a branch of the code in which the sum of `terms` is known to
+        lie in [low, high]. If `terms` is empty, the result has no additional fact."""
         if not terms:
             return self
         factors = [factor for factor in terms.values() if isinstance(factor, int)]
@@ -292,8 +292,8 @@ class Simplifier:
         facts: Mapping[Expr, Bounds],
         sums: Mapping[Terms, Bounds],
     ) -> Simplifier:
-        """Return a simplifier with these facts and sums, which shares the caches of this one except
-        for expressions that contain an atom in `changed`."""
+        """Return a simplifier with the given facts and sums. It uses the caches of this simplifier,
+        except for expressions that contain an atom in `changed`."""
         branch = Simplifier({}, facts, sums)
         branch.ranges, branch._names, branch._parent = self.ranges, self._names, self
         branch._changed = frozenset(name for atom in changed for name in variables(atom))
@@ -488,8 +488,9 @@ class Simplifier:
         return None
 
     def _unnest(self, rest: dict[Expr, Extent], const: Extent) -> tuple[Linear, Extent] | None:
-        """Return (f, d) such that `(rest + const) // c == f // (d * c)` for every c, derived from a
-        term of the form `e // d`; None without such a term."""
+        """Return (f, d) such that `(rest + const) // c == f // (d * c)` for every c, if one of the
+        terms has the form `e // d`; else None. As an example, `(x // 4 + 1) // c` is equal to `(x +
+        4) // (4 * c)`."""
         for atom, factor in rest.items():
             if factor == 1 and isinstance(atom, Binary) and atom.op is BinaryOp.DIV:
                 divisor = extent_of(atom.right)
@@ -626,8 +627,9 @@ class Simplifier:
         return Binary(BinaryOp.LT, *_sides(self._coarsen(difference)))
 
     def _coarsen(self, form: Linear) -> Linear:
-        """Return `form // g` for the largest coefficient g for which `form // g < 0` is equivalent
-        to `form < 0` and the quotient contains no new atoms; `form` itself if there is none."""
+        """Return the linear form divided by a common factor, for a comparison with 0. It is `form
+        // g`, with the largest coefficient g for which `form // g < 0` is equivalent to `form < 0`
+        and the quotient contains no new atoms. Return `form` itself if there is none."""
         factors = {abs(k) for k in form.terms.values() if isinstance(k, int)}
         for divisor in sorted(factors, reverse=True):
             if divisor == 1:
@@ -777,7 +779,7 @@ def _scale(form: Linear, factor: Extent) -> Linear:
 def _part(
     form: Linear, divisor: Extent
 ) -> tuple[dict[Expr, Extent], dict[Expr, Extent], Extent, Extent]:
-    """Split `form` by `divisor` into (whole, rest, quotient, const).
+    """Split a linear form by a divisor; return (whole, rest, quotient, const).
 
     `form == divisor * (whole + quotient) + rest + const`, where `whole` and `rest` map atoms to
     coefficients, and 0 <= const < divisor if both are numbers.
@@ -803,8 +805,8 @@ def _divmod(extent: Extent, divisor: Extent) -> tuple[Extent, Extent]:
 
 
 def _sides(form: Linear) -> tuple[Expr, Expr]:
-    """Return (left, right) such that `left < right` is equivalent to `form < 0`, with no negative
-    coefficient on either side."""
+    """Return (left, right) such that `left < right` is equivalent to `form < 0`. Terms with
+    negative coefficients are moved to the right side, so that all coefficients are positive."""
     left = Linear({a: k for a, k in form.terms.items() if not _is_negative(k)}, 0)
     right = Linear({a: -k for a, k in form.terms.items() if _is_negative(k)}, 0)
     if _is_negative(form.const):

@@ -1,8 +1,8 @@
 """Suspend Python's cyclic garbage collector while code builds IR.
 
-IR consists of trees, which reference counting frees. The nodes are numerous: scanning them for
-cycles takes a tenth of the time of a compilation, and up to a sixth of the time in which kernels
-are generated.
+IR consists of trees, which reference counting frees. Since there are many nodes, scanning them for
+cycles would take a tenth of the time of a compilation, and up to a sixth of the time for generating
+kernels.
 """
 
 from __future__ import annotations

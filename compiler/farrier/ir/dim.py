@@ -302,8 +302,9 @@ def substitute(extent: Extent, values: Mapping[Atom, Extent]) -> Extent:
 
 
 def upper(extent: Extent, is_known: Callable[[Symbol], bool]) -> Extent:
-    """Return an upper bound of an extent in terms of known symbols: a symbol whose size the data
-    decides is replaced by its own bound."""
+    """Return an upper bound of an extent in terms of known symbols, for which `is_known` is
+    true. Each other symbol stands for a size that depends on the data; it is replaced by its
+    upper bound."""
     return _relaxed(extent, 1, is_known)
 
 
@@ -610,8 +611,8 @@ def _is_within(rest: Extent, divisor: Extent) -> bool:
 
 
 def _reduced(rest: Extent, divisor: Extent) -> tuple[Extent, Extent]:
-    """Return the quotient and the remainder of a sum in which no term divides exactly, as atoms in
-    normal form."""
+    """Return the quotient and the remainder of `rest` by `divisor`, as atoms in normal form. No
+    term of `rest` is exactly divisible."""
     if isinstance(rest, Dim) and isinstance(divisor, int):
         if _is_turned(rest, divisor):  # -x // d == -((x + d - 1) // d)
             quotient = -((divisor - 1 - rest) // divisor)
@@ -638,8 +639,8 @@ def _reduced(rest: Extent, divisor: Extent) -> tuple[Extent, Extent]:
 
 
 def _is_turned(rest: Dim, divisor: int) -> bool:
-    """Check whether `rest // divisor` is written as the negative of the quotient of the negated
-    sum.
+    """Check whether `rest // divisor` is represented by the quotient of the negated sum, with a
+    minus sign.
 
     Of a sum and its negation exactly one is written in this way: the one with a negative first
     coefficient or, if a minimum or maximum leaves this open, the later one in sorted order.
@@ -799,8 +800,9 @@ def _bounds_from(terms: Iterable[tuple[Monomial, int]], end: int) -> tuple[int, 
 
 @functools.lru_cache(maxsize=_REMEMBERED)
 def _multiplied_out(monomial: Monomial, end: int) -> tuple[tuple[Monomial, int], ...]:
-    """Return a product of atoms as a sum of products of the distances of the atoms from their
-    bounds."""
+    """Multiply a product of atoms out: each atom is written as its bound plus or minus a distance.
+    Return the resulting sum of products of distances. The bound is the least value if `end` is 0,
+    the greatest if it is 1."""
     products: _Terms = {(): 1}
     for atom in monomial:
         start = _atom_bounds(atom)[end]
@@ -1005,8 +1007,9 @@ def _single_quotient(dividend: _Terms, divisor: _Terms) -> Extent | None:
 
 
 def _least_product(extent: Dim, shared: Monomial) -> int:
-    """Return a lower bound of a sum whose terms all contain the atoms `shared`, computed as the
-    product of these and the remaining sum, as in n*m - n*min(1, m)."""
+    """Return a lower bound of a sum whose terms all contain the atoms `shared`. It is the lower
+    bound of the product of these atoms and of the sum without them, as in n*m - n*min(1, m) = n*(m
+    - min(1, m))."""
     rest = _make({_quotient(monomial, shared) or (): factor for monomial, factor in extent.terms})
     (low, high), least = _product_bounds(shared), _least(rest)
     return min(low * least, high * least) if low >= 0 else bounds(extent)[0]
@@ -1055,7 +1058,7 @@ def _nested(left: Extent, step: int, terms: Iterable[tuple[Monomial, int]]) -> t
 
 
 def _exchanged(extent: Dim, monomial: Monomial, instead: Extent, scale: int = 1) -> Extent:
-    """Return `scale * extent` with `instead` in place of `scale * monomial`."""
+    """Return `scale * extent`, in which the term `scale * monomial` is replaced by `instead`."""
     terms = {m: scale * k for m, k in extent.terms}
     factor = terms.pop(monomial) // scale
     for m, k in _terms(instead).items():
@@ -1142,8 +1145,8 @@ def _evaluate(extent: Extent, value: Callable[[Symbol], int]) -> int:
 
 
 def _replaced(extent: Extent, replacement: Callable[[Atom], Extent | None]) -> Extent:
-    """Return the extent with `replacement(atom)` in place of each atom. An atom for which that is
-    None is rebuilt from its operands, once for all its occurrences."""
+    """Return the extent with each atom replaced by `replacement(atom)`. If that is None, the atom
+    stays, but the atoms within it are replaced; this is done once for all its occurrences."""
     if isinstance(extent, int):
         return extent
     match extent.terms:

@@ -78,7 +78,8 @@ def _run_stage(stage: Stage, arrays: Mapping[str, Array]) -> Array:
 
 
 def _open_axes(axes: tuple[Axis, ...], rank: int) -> dict[str, Any]:
-    """Return all indices of each axis as an array along its own dimension, of `rank` dimensions."""
+    """Return, for each axis, an array of all its indices. The array has `rank` dimensions and
+    extends along that axis only, so that the arrays broadcast against each other."""
     variables: dict[str, Any] = {}
     for position, axis in enumerate(axes):
         shape = [1] * rank
@@ -94,8 +95,9 @@ def _extents(axes: Sequence[Axis]) -> tuple[int, ...]:
 def _slabs(
     axes: tuple[Axis, ...], points: int
 ) -> Iterator[tuple[dict[str, int], tuple[Axis, ...]]]:
-    """Split a reduction over `axes` into slabs: yield the values of the outer axes with the axes
-    that remain, outer axes being fixed one by one until the rest has at most `points` points."""
+    """Split a reduction over `axes` into parts by fixing outer axes one by one, until the terms of
+    a part, for `points` points of the result, are at most `_SLAB` evaluations. Yield, for each
+    part, the values of the fixed axes by name, and the remaining axes."""
     cut = 0
     while cut < len(axes) and points * math.prod(_extents(axes[cut:])) > _SLAB:
         cut += 1

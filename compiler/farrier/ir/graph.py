@@ -97,8 +97,8 @@ class Constant:
 
     @property
     def sources(self) -> Iterator[npt.NDArray[Any]]:
-        """Yield the arrays from which the content is computed: the content itself if it is not
-        derived."""
+        """Yield the arrays from which the content is computed. For a constant that is not derived,
+        it is the content itself."""
         if isinstance(self.content, Derived):
             for operand in self.content.operands:
                 yield from operand.sources
@@ -112,10 +112,11 @@ class Constant:
 
     @functools.cached_property
     def identity(self) -> Hashable:
-        """A key that is equal for constants with the same content while they are alive.
+        """A hashable key. Constants with equal keys have the same content, as long as they exist.
 
-        It is computed without reading large weights: from the position in the model's bytes that
-        holds them, or from their derivation. For small constants, and any others, it is the digest.
+        It is computed without reading large weights. For weights in a model file, it is their
+        position in the bytes of the model; for derived constants, their derivation. For all others,
+        it is the digest.
         """
         import numpy as np
 
@@ -132,8 +133,8 @@ class Constant:
 
     @classmethod
     def named(cls, value: Value, content: npt.NDArray[Any], digest: str) -> Constant:
-        """Return a constant whose digest is passed in, so that the content need not be read to
-        compute it."""
+        """Return a constant with the given digest, so that the content need not be read to compute
+        it."""
         constant = cls(value, content)
         constant.__dict__["digest"] = digest
         return constant
@@ -244,8 +245,8 @@ class Graph:
 
     @property
     def given_dims(self) -> tuple[Symbol, ...]:
-        """The dims that a kernel of this region takes as arguments: all dims but those computed by
-        a node within the region."""
+        """The dims that a kernel of this region receives as arguments: all dims except those whose
+        values a node of the region computes."""
         computed = {node.attr("extent") for node in self.nodes} - {None}
         return tuple(symbol for symbol in self.dims if symbol.name not in computed)
 

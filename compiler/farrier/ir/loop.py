@@ -67,12 +67,12 @@ class LoopKind(enum.StrEnum):
 
 
 class Effect(enum.Enum):
-    """The effect of a statement itself, without the statements nested in it, on memory.
+    """The effect on memory that a statement has itself, apart from the statements nested in it.
 
     NONE: it only decides which nested statements run, and how often. HINT: it affects only caches,
-    so it may be moved, repeated or omitted. STORE: it loads the elements that its expressions name,
-    then writes one element. CALL: it reads and writes any elements of its tiles. BARRIER: no access
-    may be moved across it.
+    so it may be moved, repeated or omitted. STORE: it reads the elements that its expressions load,
+    then writes one element. CALL: it may read and write any elements of its tiles. BARRIER: no
+    access may be moved across it.
     """
 
     NONE = "none"
@@ -225,14 +225,16 @@ class Intrinsic(Statement):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Barrier(Statement):
-    """Wait until all threads of the block have arrived. Afterwards each thread sees what the others
-    stored to workgroup buffers and, with the scope `param`, to the kernel's arguments as well.
+    """Wait until all threads of the block have arrived. Afterwards, each thread sees the values
+    that other threads have stored to workgroup buffers. With the scope `param`, it also sees their
+    stores to the kernel's arguments.
 
     With `copies`, each thread first closes the group of asynchronous copies that it has started
-    since the last such barrier, and waits until at most the latest `copies` groups are unfinished.
-    Only such barriers may stand between phases. With the scope `local` a thread waits for its own
-    copies alone, not for other threads. With the scope `subgroup` the threads of a subgroup wait
-    for each other, and no stores become visible.
+    since the last such barrier. It then waits until at most the latest `copies` groups are
+    unfinished. Only barriers with `copies` may be placed between phases.
+
+    With the scope `local`, a thread waits only for its own copies, not for other threads. With the
+    scope `subgroup`, the threads of a subgroup wait for each other, and no stores become visible.
     """
 
     effect = Effect.BARRIER
@@ -246,8 +248,8 @@ Stmt: TypeAlias = Block | For | Alloc | Store | If | While | Prefetch | Intrinsi
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class NamedSize:
-    """A size that a kernel computes once at its start. The body refers to it as a symbol, of which
-    only the range is known, so arithmetic on it stays short."""
+    """A size that a kernel computes once, at its start. In the body it is a symbol with a known
+    range, so that expressions that contain the size stay short."""
 
     name: str
     extent: Extent  # In terms of the dims.

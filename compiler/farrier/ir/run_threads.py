@@ -315,8 +315,8 @@ class _Blocks:
         self._memory[buffer.name][at] = values.astype(buffer.dtype.numpy)
 
     def read(self, buffer: Buffer, indices: list[Array], stmt: Stmt, mask: Any) -> Array:
-        """Return the elements that each thread under `mask` reads, as an array of shape (blocks,
-        threads); the values of other threads are undefined."""
+        """Return the elements that the threads read, as an array of shape (blocks, threads). The
+        values for threads for which `mask` is false are undefined."""
         mask = np.broadcast_to(mask, self._shape)
         indices = [np.broadcast_to(index, self._shape)[mask] for index in indices]
         at = self._offsets(buffer, indices, self._owners(buffer)[mask], stmt)

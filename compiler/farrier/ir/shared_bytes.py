@@ -57,8 +57,8 @@ def element(load: Load, simplifier: Simplifier) -> Expr:
 
 
 def exchange(store: Store, simplifier: Simplifier) -> Store:
-    """Return the store of one element of a packed buffer as a store of its byte, whose other bits
-    are preserved."""
+    """Return a store of a whole byte that is equivalent to `store`, the store of one element of a
+    packed buffer. The other bits of the byte keep their values."""
     place = shared_byte(store.buffer, store.indices, simplifier)
     over = Binary(BinaryOp.SHL, place.mask, place.shift)
     others = Binary(BinaryOp.BIT_AND, place.byte, Binary(BinaryOp.BIT_XOR, over, _ONES))

@@ -129,8 +129,8 @@ def exchange_name(dtype: DType, mask: int) -> str:
 
 
 def exchange_of(nest: tuple[For, ...], body: Stmt) -> int:
-    """Return the bit in which the numbers of the threads that exchange elements in a phase differ;
-    0 if the phase is not an exchange."""
+    """If a phase is an exchange, return the bit `mask` such that thread t reads the value of thread
+    `t xor mask`. Return 0 if it is not an exchange."""
     if not isinstance(body, Store) or not isinstance(body.value, Load):
         return 0
     indices = body.value.indices
@@ -283,8 +283,8 @@ class _Checker:
         self._barriers(body, names, None)
 
     def _exchange(self, mask: int, nest: tuple[For, ...], store: Store) -> None:
-        """Check that a phase is a valid exchange of private elements between threads; `mask` is the
-        bit in which the numbers of partners differ."""
+        """Check that a phase is a valid exchange of private elements, in which thread t reads the
+        element of thread `t xor mask`."""
         source = store.value
         assert isinstance(source, Load)
         if mask & (mask - 1) or mask >= SUBGROUP_SIZE or number(nest[-1].extent) % (2 * mask):

@@ -175,9 +175,9 @@ class Swizzle:
     `r` is stored at the position of chunk `c ^ (r // rows % count)`, where a chunk is `chunk`
     neighbours.
 
-    The rows of memory are its second-to-last dimension, and the chunks are parts of the last one.
-    So elements of one column in different rows lie in different banks, even where the length of a
-    row is a multiple of the number of banks.
+    The rows are indexed by the second-to-last dimension of memory, and the chunks are parts of the
+    last dimension. After the permutation, the elements of a column are in different banks, even if
+    the length of a row is a multiple of the number of banks.
     """
 
     chunk: int
@@ -264,7 +264,8 @@ class Layout:
 
     @property
     def is_permutation(self) -> bool:
-        """Check whether whole axes lie in some order, without padding, halo or shared bytes."""
+        """Check whether the layout only changes the order of the axes: none of them is split, and
+        it contains neither padding nor a halo nor a byte that elements share."""
         whole = all(dim.div == 1 and dim.mod == 0 for dim in self.dims)
         return whole and not any(map(any, self.halo)) and self.per_byte == 1 and not self.swizzle
 
@@ -365,8 +366,9 @@ class Layout:
 
 
 def _parts(layout: Layout, rank: int) -> list[list[int]]:
-    """Return, for each axis, the extents of the physical dimensions into which it is split,
-    outermost first; 0 stands for an outermost dimension, whose extent depends on the shape."""
+    """Return, for each axis, the extents of the physical dimensions into which the layout splits
+    it, outermost first. The extent of an outermost dimension is 0, because it depends on the shape
+    of the tensor."""
     parts: list[list[int]] = []
     for axis in range(rank):
         dims = sorted((d for d in layout.dims if d.axis == axis), key=lambda d: -d.div)

@@ -106,8 +106,8 @@ def statements_run(stmt: Stmt, lanes: int) -> float:
 
 
 def usually_taken(stmt: If) -> float:
-    """Return the estimated fraction of tests of a condition that succeed: close to 1 if the
-    condition depends on loop variables alone, like the guard of a partial tile."""
+    """Return an estimate of how often the condition of an If holds, as a fraction. It is close to 1
+    if the condition depends only on loop variables, as the guard of a partial tile does."""
     return _USUALLY_TAKEN if any(loads(stmt.condition)) else 1.0
 
 

@@ -254,8 +254,8 @@ class _Launch:
     def _loop(self, body: Stmt, pending: Pending, var: str) -> tuple[Stmt, Pending]:
         """Return the lowered body of a loop and the accesses since the last barrier after the loop.
 
-        The body is lowered as if it may follow itself, and the loop as if it may run zero
-        iterations.
+        The body is lowered as if it came after itself, because the accesses of one iteration may
+        conflict with those of the next. The loop is lowered as if it might run zero times.
         """
         before = pending
         while True:
@@ -371,8 +371,8 @@ class _Launch:
         return lowered if condition is None else If(condition, lowered)
 
     def _with_own_axes(self, stmt: Stmt, dropped: int) -> Stmt:
-        """Return the statement in which tiles of buffers that each subgroup owns have lost their
-        first `dropped` axes, which run over subgroups."""
+        """Return the statement with changed tiles of the buffers that exist once for each subgroup.
+        Their first `dropped` axes, which run over subgroups, are removed."""
         if isinstance(stmt, Intrinsic):
             tiles = tuple(
                 dataclasses.replace(tile, axes=tuple(axis - dropped for axis in tile.axes))
@@ -385,7 +385,8 @@ class _Launch:
 
 
 def _exchange(mask: int, store: Stmt) -> Stmt:
-    """Return, as an intrinsic, a phase that exchanges values between threads."""
+    """Return the intrinsic call that is equivalent to a phase in which threads exchange values:
+    thread t reads the value of thread `t xor mask`."""
     assert isinstance(store, Store)
     assert isinstance(store.value, Load)
     tiles = Tile(store.buffer, store.indices), Tile(store.value.buffer, store.value.indices)
@@ -393,8 +394,8 @@ def _exchange(mask: int, store: Stmt) -> Stmt:
 
 
 def _touches(stmt: Stmt) -> Iterator[tuple[Buffer, tuple[Expr, ...], bool]]:
-    """Yield each buffer that a phase accesses with the indices, () if these are not known, and
-    whether the access writes."""
+    """Yield, for each access of a phase, the buffer, the indices, and whether the access writes.
+    The indices are () if they are not known."""
     for part in walk_stmts(stmt):
         if isinstance(part, Store):
             yield part.buffer, part.indices, True

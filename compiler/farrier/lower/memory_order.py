@@ -62,8 +62,8 @@ def _order(buffer: Buffer) -> tuple[int, ...]:
 
 
 def _with_ordered_sums(body: Expr, changed: set[str]) -> Expr:
-    """Return the body of a stage with the axes of its reduction in the order in which the indices
-    of a changed buffer name them."""
+    """Return the body of a stage with the axes of its reduction reordered: they come in the order
+    in which the indices of a buffer in `changed` use them."""
     if not isinstance(body, Reduce):
         return body
     reads = [part for part in walk(body) if isinstance(part, Load) and part.buffer.name in changed]

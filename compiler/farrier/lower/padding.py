@@ -48,8 +48,8 @@ def plan_padding(program: TensorProgram) -> Padding:
 def _pad(
     stages: Mapping[str, Stage], stage: Stage, axis: int, whole: Extent, plan: Padding
 ) -> Padding | None:
-    """Return `plan` extended so that `stage` computes the indices [0, whole) of `axis`; None if a
-    read would leave memory."""
+    """Extend `plan` so that `stage` computes the indices [0, whole) of `axis`, and return it.
+    Return None if the stage would then read outside of some buffer's memory."""
     buffer = stage.buffer
     shape = plan.shapes.get(buffer.name, buffer.shape)
     if is_less(whole - 1, shape[axis]):
@@ -81,8 +81,8 @@ def _pad(
 def _extend(
     stages: Mapping[str, Stage], buffer: Buffer, axis: int, whole: Extent, plan: Padding
 ) -> Padding | None:
-    """Return `plan` extended so that a buffer that a padded stage reads has memory for [0, whole)
-    of `axis`; None if that is not possible."""
+    """Extend `plan` so that `buffer`, which a padded stage reads, has memory for the indices [0,
+    whole) of `axis`, and return it. Return None if that is not possible."""
     if buffer.name in stages:
         owned = buffer.scope is not MemoryScope.PARAM and buffer.layout is None
         fits = owned or is_less(whole - 1, coverage(buffer, axis))

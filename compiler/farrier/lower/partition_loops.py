@@ -1,4 +1,5 @@
-"""Partition loop nests into a main part in which guards always hold, without tests, and tails."""
+"""Partition loop nests: the main part needs no tests, because its guards always hold; the tails are
+copies for the remaining iterations."""
 
 from __future__ import annotations
 
@@ -230,8 +231,9 @@ class _Partitioner:
         return None
 
     def _is_left_to_tile(self, guard: Guard, var: str, body: Stmt, context: Simplifier) -> bool:
-        """Check whether a guard on constants is decided at the allocation of a tile instead of in
-        the loop over `var`. If an outer loop left it to the tile, all inner loops do."""
+        """Check whether a guard on constants is not decided in the loop over `var` but at the
+        allocation of a register tile. If an outer loop has left the guard to the tile, all loops
+        within it do so too."""
         is_left = any(Var(outer) in guard.outer for outer in self._left)
         least = 0 if is_left else MUCH
         return is_left_to_tile(guard, var, body, context, self._guards, least)
@@ -310,9 +312,9 @@ class _Partitioner:
         sunk: bool,
         left: bool,
     ) -> Stmt:
-        """Return the body of the loop over `var`, around which no more guards are decided. `sunk`
-        and `left` are set if symbolic or constant guards of that loop are deferred to the
-        allocation of tiles."""
+        """Return the body of the loop over `var`, after all guards that are decided around it.
+        `sunk` is true if the loop leaves guards on symbolic sizes to the allocation of tiles,
+        `left` if it leaves guards on constants."""
         before = self._settled
         self._settled = (*before, *tested)
         self._loops.append(var)

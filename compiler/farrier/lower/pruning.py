@@ -50,9 +50,8 @@ def pruned(stmt: Stmt, context: Simplifier) -> Stmt:
 
 
 def short_fill(stmt: Stmt) -> Stmt:
-    """Return a statement that only fills memory with a constant without unrolled loops and
-    prefetches: it takes next to no time, so its code should be small. Return any other statement
-    unchanged."""
+    """If `stmt` only fills memory with a constant, return it without unrolled loops and prefetches:
+    it takes little time, so its code should be small. Otherwise return `stmt` unchanged."""
     writers = [s for s in walk_stmts(stmt) if s.writes]
     values = {s.value if isinstance(s, Store) else None for s in writers}
     is_fill = len(values) == 1 and all(isinstance(value, Const) for value in values)

@@ -63,8 +63,9 @@ from farrier.ir.walk import walk
 def whole_tile(
     body: Stmt, context: Simplifier, around: Mapping[str, frozenset[str]], lanes: frozenset[str]
 ) -> Stmt | None:
-    """Return `body` without its symbolic conditions; None if it does anything but store to
-    registers, or if a condition does more than select which elements of the tile are used.
+    """Return `body` without its conditions on symbolic sizes. Return None if it has effects other
+    than stores to registers, or if a condition does more than select which elements of a register
+    tile are used.
 
     `around` maps each register buffer to the loops around its Alloc; `lanes` is the variable of a
     vectorized loop around `body`. Conditions on lanes stay, because they are masks.

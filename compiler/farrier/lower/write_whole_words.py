@@ -63,8 +63,8 @@ def written_whole(function: Function, alone: Collection[DType] = ()) -> Function
 
 
 def shared_words(function: Function, alone: Collection[DType] = ()) -> frozenset[str]:
-    """Return the names of the parameters in which two threads may write parts of one word. Elements
-    of the types `alone` are separately writable."""
+    """Return the names of the parameters in which two threads may write different parts of the same
+    word. Elements of the dtypes in `alone` can be written separately, so they do not count."""
     narrow = {
         buffer.name
         for buffer in function.params

@@ -145,8 +145,8 @@ def position_of(place: Place, inputs: int, outputs: int) -> int:
 
 
 def ends_of_copy(call: KernelCall) -> tuple[Place, Place] | None:
-    """Return the places that a copy reads and writes if they are an input and an output of the
-    model, which the caller may pass at the same address; else None."""
+    """Return the places that the copy `call` reads and writes, if one is an input and the other an
+    output of the model; else None. The caller of the model may pass the same address for both."""
     match call.args[:2]:
         case [Place(segment=Segment.INPUT) as source, Place(segment=Segment.OUTPUT) as target]:
             return source, target

@@ -1,12 +1,13 @@
 """Rename the dims of a kernel, so that it does not depend on the symbols of the model.
 
 Kernels whose shapes differ only in the names of symbols become one task. The sizes in the inputs'
-shapes become d0, d1, …; the operators infer the other shapes from these. A name stands for a size:
-no dim is negative, and no extent of a kernel can be.
+shapes are renamed to d0, d1, …, and the operators infer all other shapes from these. A new name
+stands for a size, so it is never negative.
 
-A kernel is not called if it would write nothing, so the common factors of all of its outputs are at
-least 1: divisions by them are safe, and no two of its elements have one address. A symbol of the
-model gets a narrower range in the kernel if that excludes some small values.
+A kernel is not called if it would write nothing. Within a kernel, the common factors of its
+outputs' extents are therefore at least 1. For this reason, divisions by them are safe, and no two
+elements of an output have the same address. If small values of a model's symbol are excluded in
+this way, the symbol has a narrower range in the kernel.
 
 before:  def kernel(x: f32[s0, 64, (s1 + 1) // 2]) … v: f32[s0, 64, (s1 + 3) // 4]
 after:   def kernel(x: f32[d0, 64, d1]) … v: f32[d0, 64, (d1 + 1) // 2], d0 = s0, d1 = (s1 + 1) // 2
@@ -264,11 +265,11 @@ def inferred(
     constants: Sequence[Constant],
     back: Callable[[Extent], Extent],
 ) -> Graph | None:
-    """Return the region with each input replaced by `changed(input, extents)` when it is first
-    read, and with the shapes that operators infer from the new inputs.
+    """Return the region with new inputs and with the shapes that its operators infer from these.
+    When an input is first read, it is replaced by `changed(input, extents)`, where `extents` are
+    the extents that were inferred so far.
 
-    `extents` are the extents inferred so far. Return None if the shapes, mapped by `back`, are not
-    those of the region.
+    Return None if the inferred shapes, converted by `back`, are not those of the original region.
     """
     data = {constant.value.name: constant.data for constant in constants}
     values = {constant.value.name: constant.value for constant in constants}

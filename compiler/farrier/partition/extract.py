@@ -228,9 +228,8 @@ class _Flattening:
             self.homes[f"{prefix}{value.name}"] = Home(f"{outer}{other.name}")
 
     def _root(self, value: Value, region: Graph, prefix: str) -> Value:
-        """Return the value whose memory holds a result of a region, so that the caller can assign
-        that memory elsewhere. Raises CompilerError if the memory does not belong to a node of the
-        region."""
+        """Return the value in whose memory a result of a region is stored. The caller then lets
+        that value share other memory. Raises CompilerError if no node of the region computes it."""
         home = outermost(Home(f"{prefix}{value.name}"), self.homes)
         owned = {f"{prefix}{v.name}" for node in region.nodes for v in node.outputs}
         if home.offset != 0 or home.name not in owned:

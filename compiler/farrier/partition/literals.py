@@ -1,9 +1,10 @@
 """Merge kernels that differ only in literals into one kernel with these as inputs.
 
-Learned scales and offsets of one element are literals of the kernels that they are fused into, and
-would make different kernels of otherwise equal layers. If such a literal is added or multiplied,
-the kernel reads it like a weight, and the layers share their code. A literal that is equal in all
-layers stays, and so does a literal that affects the generated code: an exponent, a bound.
+Learned scales and offsets with one element are literals of the kernels into which they are fused.
+Layers that are otherwise equal would therefore have different kernels. If such a literal is only
+added or multiplied, it becomes an input of the kernel, like a weight, and the layers share one
+kernel. A literal stays if it is equal in all layers, or if it affects the generated code, as an
+exponent or a bound does.
 
 before:  def a(x): c: f32[1] = constant([0.5]); v: … = Mul(x, c) …    def b(x): … constant([0.7]) …
 after:   def a(x, s: f32[1]): v: … = Mul(x, s) …
@@ -66,8 +67,8 @@ class ParameterizedTask:
 def share_literals(
     tasks: Mapping[str, Task], program: DriverProgram
 ) -> tuple[dict[str, Task], DriverProgram]:
-    """Return the tasks by key, in their order, and the program that calls them, after tasks that
-    differ only in literals are merged."""
+    """Merge tasks that differ only in literals. Return the resulting tasks by key, in their order,
+    and the program that calls them."""
     alike: dict[str, list[Task]] = collections.defaultdict(list)
     for task in tasks.values():
         literals = linear_literals(task.region)

@@ -96,8 +96,8 @@ class _Opened:
 def with_open_channels(
     tasks: Mapping[str, Task], program: DriverProgram
 ) -> tuple[dict[str, Task], DriverProgram]:
-    """Return the tasks by key, in their order, and the program that calls them, after tasks that
-    differ only in channel counts are merged."""
+    """Merge tasks that differ only in channel counts. Return the resulting tasks by key, in their
+    order, and the program that calls them."""
     alike: dict[str, list[_Opened]] = collections.defaultdict(list)
     for task in tasks.values():
         opened = _opened(task)

@@ -30,15 +30,15 @@ def meet(first: Block, second: Block) -> bool:
 
 
 def pack_blocks(blocks: Sequence[Block]) -> tuple[dict[str, int], int]:
-    """Return offsets by name for blocks of known sizes, such that blocks alive at one step do not
-    overlap, and the total number of bytes.
+    """Find offsets for blocks of known sizes, such that blocks that are alive at the same step do
+    not overlap. Return the offsets by name, and the total number of bytes.
 
-    Greedy by size, each into the smallest gap that holds it (Pisarchyk and Lee, "Efficient Memory
-    Management for Deep Neural Net Inference", 2020, section 5.2). While the total exceeds the bytes
-    that are alive at once, the blocks with the highest ends go first in the next attempt (Joslin
-    and Clements, "Squeaky Wheel Optimization", 1999). In the second half of the attempts single
-    blocks change their position in the best order so far; half of the time it is a block with the
-    highest end.
+    Blocks are placed greedily, the largest first, each into the smallest gap that has room
+    (Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020, section
+    5.2). As long as the total is larger than the bytes that are alive at once, other orders are
+    tried. At first, the blocks with the highest ends move to the front of the order (Joslin and
+    Clements, "Squeaky Wheel Optimization", 1999). In the second half of the attempts, single blocks
+    of the best order change their position; every other time it is a block with the highest end.
     """
     order = sorted(blocks, key=lambda b: (-typical(b.nbytes), b.first, b.name))
     least = alive_at_once(blocks)

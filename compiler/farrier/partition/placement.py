@@ -353,8 +353,8 @@ class _Placing:
         self._valid[name, space] = (*self._valid.get((name, space), ()), span)
 
     def _twin(self, value: Value, space: str) -> Value:
-        """Return the twin of a value, its copy in another memory space, at the same offset within
-        the copy of the memory that holds the value."""
+        """Return the copy of `value` in the memory space `space` (its twin). It has the same offset
+        within the copy of the memory in which the value is stored."""
         home = self._program.home(value)
         twin = Value(f"{value.name}@{space}", value.type)
         root = f"{home.name}@{space}"

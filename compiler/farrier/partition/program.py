@@ -234,14 +234,14 @@ class DriverProgram:
         return bool(self.capacities) or any(isinstance(step, Bind) for step in steps_in(self.steps))
 
     def room(self, value: Value) -> Extent:
-        """Return the largest number of bytes that a value may take: an extent that the data decides
-        counts as its upper bound."""
+        """Return the largest number of bytes that a value may need. Extents that depend on the data
+        count with their upper bounds."""
         argument_names = frozenset(symbol.name for symbol in self.dims)
         return upper(value.type.nbytes, lambda symbol: symbol.name in argument_names)
 
     @property
     def counted(self) -> tuple[Symbol, ...]:
-        """The extents of outputs that the data decides, each after the symbols of its own bound."""
+        """The data-dependent extents of outputs, each after the symbols in its own bound."""
         ordered = with_bounds(extent for value in self.outputs for extent in value.type.shape)
         return tuple(symbol for symbol in dict.fromkeys(ordered) if symbol not in self.dims)
 
@@ -394,8 +394,8 @@ def defined_in(step: Step) -> Iterable[str]:
 
 
 def outermost(home: Home, homes: Mapping[str, Home]) -> Home:
-    """Follow `homes` from a value to the value that has memory of its own; return the latter with
-    the total offset."""
+    """Follow `homes` from one value to the next until a value has memory of its own. Return that
+    value, with the sum of all offsets."""
     while home.name in homes:
         outer = homes[home.name]
         home = Home(outer.name, home.offset + outer.offset)

@@ -25,8 +25,8 @@ class Replacement(Protocol):
 def with_replacements(
     tasks: Mapping[str, Task], program: DriverProgram, instead: Mapping[str, Replacement]
 ) -> tuple[dict[str, Task], DriverProgram]:
-    """Return the tasks by key, in their order, and the program that calls them, after the tasks
-    whose keys are in `instead` are replaced."""
+    """Replace the tasks whose keys are in `instead`. Return the resulting tasks by key, in their
+    order, and the program that calls them."""
     if not instead:
         return dict(tasks), program
     constants = {constant.value.name: constant for constant in program.constants}

@@ -11,8 +11,8 @@ Span: TypeAlias = tuple[Extent, Extent]
 
 
 def are_apart(span: Span, other: Span) -> bool:
-    """Check whether two ranges are provably disjoint: their ends are numbers or equal
-    expressions."""
+    """Check whether two ranges provably do not overlap. That can be decided if their ends are
+    numbers, or if the end of one is the same expression as the start of the other."""
     ends = (span, other), (other, span)
     return any(
         end == start or (isinstance(end, int) and isinstance(start, int) and end < start)

@@ -31,8 +31,9 @@ from farrier_device.program import HOST
 
 
 def verify_driver(program: DriverProgram) -> None:
-    """Check a program. Raises CompilerError for a step that reads bytes before they are written,
-    that accesses a value in a space where it is not stored, or that lacks a preceding wait."""
+    """Check a driver program. Raises CompilerError for a step that reads bytes before they are
+    written, for a step that accesses a value in a space where it is not stored, and for a missing
+    wait before a step."""
     for step in steps_in(program.steps):
         _check_spaces(program, step)
     _Written(program).check()
@@ -224,8 +225,8 @@ def _sizes_of(step: Step) -> Iterator[Extent]:
 
 
 def _in_both(ranges: _Ranges | None, other: _Ranges | None) -> _Ranges | None:
-    """Return the ranges that are written on both paths; None stands for a path that ends the run,
-    on which every range counts as written."""
+    """Return the ranges that are written on both of two paths. None stands for a path that ends the
+    run; all ranges count as written on it."""
     if ranges is None or other is None:
         return ranges if other is None else other
     names = ranges.keys() & other.keys()

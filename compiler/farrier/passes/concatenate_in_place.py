@@ -67,9 +67,9 @@ def concatenate_in_place(graph: Graph) -> Graph:
 
 
 def _lie_behind_another(node: Node, input_sizes: Collection[Symbol]) -> bool:
-    """Check whether the memory of the result is that of the operands in order, each at an aligned
-    address that depends only on `input_sizes`. Other sizes, which a kernel computes, may be known
-    too late."""
+    """Check whether the operands of a concatenation are contiguous, in order, in the memory of the
+    result. Each must begin at an aligned offset that depends only on `input_sizes`, since other
+    sizes are computed by kernels and may be known too late."""
     y = node.outputs[0]
     axis, layout = node.attr("axis") % y.type.rank, y.type.layout
     if len(node.inputs) < 2 or not _is_outermost(y, axis):

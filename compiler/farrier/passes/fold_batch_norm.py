@@ -33,13 +33,13 @@ class _Affine:
 
 
 def fold_batch_norm(graph: Graph) -> Graph:
-    """Fold BatchNormalization, and Mul, Add, Sub and Div by constants that vary by channel alone,
-    into the Conv or ConvTranspose that computes their operand; a BatchNormalization after any other
-    node becomes Mul and Add.
+    """Fold BatchNormalization into the Conv or ConvTranspose that computes its operand, and
+    likewise Mul, Add, Sub and Div by constants that vary only by channel. A BatchNormalization
+    after any other node becomes Mul and Add.
 
-    Weights of 16 bits stay unchanged, because rounding them a second time would introduce a larger
-    error than all other roundings of a model: the map is applied to the sums in f32 instead, with
-    constants in f32.
+    Weights of 16 bits stay unchanged, because rounding them a second time would cause a larger
+    error than all other roundings of a model. In that case the map is applied to the sums in f32,
+    with constants in f32.
 
     before:
         @graph

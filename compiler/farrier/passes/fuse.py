@@ -86,8 +86,9 @@ def fuse(graph: Graph, joins: Joins = _join_none) -> Graph:
 class _Group:
     """A group of nodes in execution order, the exit last.
 
-    `home` is the contraction, reduction or injective node to whose kernel the elementwise nodes of
-    the group belong, and `anchor` is that node once it has joined the group; None until then.
+    `home` is the contraction, reduction or injective node in whose kernel the elementwise nodes of
+    the group are computed. `anchor` is None until that node has joined the group, and then is that
+    node.
     """
 
     nodes: list[Node]

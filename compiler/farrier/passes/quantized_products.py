@@ -96,9 +96,9 @@ class QuantizedProducts:
         return quantized if quantized.scale.size == 1 and quantized.zero.size == 1 else None
 
     def _weights(self, value: Value | None, axis: int) -> tuple[Array, Array] | None:
-        """Return constant weights minus their zero points, as i8, and their scales: one, or one for
-        each index of `axis`. Return None for weights that are not quantized constants or do not fit
-        i8."""
+        """Return two arrays for constant quantized weights: the integers minus their zero points,
+        as i8, and the scales. There is one scale, or one for each index of `axis`. Return None if
+        the weights are not quantized constants, or if the integers do not fit in i8."""
         quantized = self._quantized(value)
         data = None if quantized is None else self._rewriter.data(quantized.integers)
         if quantized is None or data is None or data.dtype not in (np.int8, np.uint8):
@@ -379,8 +379,9 @@ class QuantizedProducts:
         return bool(same and int(zero.reshape(-1)[0]) == int(source.zero.reshape(-1)[0]))
 
     def _requantized(self, node: Node) -> tuple[Node, ...] | None:
-        """Return nodes that multiply by the reciprocal of the scale instead of dividing, for a
-        QuantizeLinear of a value that was computed from integers; None for any other node."""
+        """For a QuantizeLinear of a value that was computed from integers, return nodes that
+        multiply by the reciprocal of the scale instead of dividing by the scale. Return None for
+        any other node."""
         if not QUANTIZE.matches(node) or node.attr("precision") != DType.F32.value:
             return None
         x, scale = node.inputs[0], self._rewriter.data(node.inputs[1])

@@ -96,8 +96,8 @@ class Rewriter:
         return constant.data if constant is not None else None
 
     def exact(self, value: Value | None) -> npt.NDArray[np.float64] | None:
-        """Return the data of a float constant in float64, before it was rounded to its dtype if
-        that is known; None for any other value."""
+        """Return the data of a constant of floats in float64. If the values before their rounding
+        to the constant's dtype are known, return these. Return None for any other value."""
         if value is not None and value.name in self._exact:
             return self._exact[value.name]
         data = self.data(value)
@@ -236,8 +236,8 @@ def is_value(data: npt.NDArray[Any] | None, number: float) -> bool:
 
 
 def beneath(value: Value, rewriter: Rewriter) -> Value:
-    """Return the value of which `value` is a view, through any number of views; `value` itself if
-    it is not a view."""
+    """Return the value whose memory `value` shares, by following views to their operands. Return
+    `value` itself if it is not a view."""
     while RESHAPE.matches(node := rewriter.producer(value)) and node.inputs[0] is not None:
         value = node.inputs[0]
     return value

@@ -191,8 +191,8 @@ def private_buffers(stmt: Stmt) -> set[str]:
 
 
 def is_straight_line(stmt: Stmt) -> bool:
-    """Check that the statement allocates nothing and contains no loop, other than a dot product or
-    a group store, which are one instruction each."""
+    """Check that a statement contains no allocation and no loop. A dot loop and a group loop are
+    allowed, since each of them is a single instruction."""
     return all(map(_is_straight, walk_stmts(stmt)))
 
 

@@ -240,8 +240,9 @@ class _Attention(RowLaunch):
         return self._in_place(placed)
 
     def _in_place(self, placed: dict[str, Buffer]) -> dict[str, Buffer]:
-        """Return `placed` with buffers that share memory: a buffer that is computed element by
-        element from another one, which nothing reads afterwards, is replaced by the latter."""
+        """Let buffers share memory, and return `placed` with the changes. If a buffer is computed
+        element by element from another buffer, which nothing reads afterwards, the two share the
+        memory of the latter."""
         parts = self._group.parts
         for at, part in enumerate(parts):
             name = part.store.buffer.name
@@ -281,8 +282,8 @@ class _Attention(RowLaunch):
     # -- the launch
 
     def function(self) -> Function:
-        """Return the function with the launch in place of the nests of both products and of the
-        rows."""
+        """Return the function in which the launch replaces the loop nests of both products and of
+        the stages between them."""
         function = self._nest.function
         nests = (*self._products[0].nests, *self._group.nests, *self._products[1].nests)
         gone = {self._products[0].total.name, *self.inside}

@@ -164,8 +164,9 @@ def _check_layout(nest: NestView, name: str, layout: Layout) -> Buffer:
 
 
 def _check_memory(nest: NestView, old: Buffer, new: Buffer) -> None:
-    """Check that every access stays within the memory of the buffer in its new layout; loops may
-    run beyond the shape, to the end of the blocks of the old layout."""
+    """Check that every access stays within the memory that the buffer has in the layout `new`.
+    In the layout `old`, loops may access the padding at the end of the last block, beyond the
+    shape."""
     for axis in range(len(old.shape)):
         if coverage(new, axis) < coverage(old, axis):
             nest.fail(

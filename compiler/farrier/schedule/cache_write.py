@@ -53,8 +53,8 @@ def cache_write(function: Function, buffer: str, name: str) -> Function:
 
 
 def _check(nest: NestView, name: str, new: str) -> tuple[Path, list[Stmt], Buffer]:
-    """Return the path to the block with the nests that write the buffer, these nests, and the
-    buffer; fail if the primitive does not apply."""
+    """Return three values: the path to the block that contains the nests which write the buffer,
+    these nests, and the buffer. Fail if the primitive cannot be applied."""
     body = nest.function.body
     nest.require_new_buffer(new)
     path = find(

@@ -113,8 +113,8 @@ def _inside(nest: NestView, interval: Interval, extent: Extent, simplifier: Simp
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Move:
-    """The nests to move, the loop into which they are moved, and the box of the buffer that an
-    iteration of the loop reads."""
+    """The change that `compute_at` makes: the nests to move, the loop into which they are moved,
+    and the box of the buffer that one iteration of that loop reads."""
 
     alloc_path: Path
     producers: list[Stmt]

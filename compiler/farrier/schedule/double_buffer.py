@@ -235,8 +235,8 @@ def _with_loops(stmt: Stmt, old: Sequence[str], new: Sequence[str]) -> Stmt:
 
 
 def _phase_under(condition: Expr, phase: Stmt) -> Stmt:
-    """Return a phase whose threads do nothing unless `condition` holds. The condition is tested
-    within the loops over threads, so that all threads still reach the barriers."""
+    """Return the phase with its work under `condition`. The condition is tested inside the loops
+    over threads, so that all threads still reach the barriers."""
     threads, body = phase_of(phase)
     body = under([condition], body)
     for loop in reversed(threads):

@@ -63,8 +63,8 @@ def _check(nest: NestView, name: str) -> tuple[Path, Stmt, Store]:
 
 
 def _producer(nest: NestView, alloc: Alloc, store: Store) -> Stmt:
-    """Return the statement of the buffer's block that contains the store; fail if it contains
-    anything but loops, guards and stores."""
+    """Return the statement that contains the store to the buffer: a statement of the block in which
+    the buffer is allocated. Fail if it contains anything but loops, guards and stores."""
     statements = outermost_block(alloc.body)
     producer = next((s for s in statements if any(t is store for t in walk_stmts(s))), alloc)
     plain = all(isinstance(s, For | Store | If) for s in walk_stmts(producer))

@@ -52,9 +52,9 @@ def _check_split(nest: NestView, loop: str, factor: int, outer: str, inner: str)
 def split_evenly(
     function: Function, loop: str, parts: int, most: int, step: int, outer: str, inner: str
 ) -> Function:
-    """Split a loop into chunks of equal size, except that the last may be shorter: `parts` chunks,
-    or the smallest multiple of `parts` for which no chunk has more than `most` iterations. The size
-    of a chunk is a multiple of `step`.
+    """Split a loop into chunks of equal size; only the last chunk may be smaller. There are `parts`
+    chunks if these have at most `most` iterations each, otherwise the smallest sufficient multiple
+    of `parts`. The size of a chunk is a multiple of `step`.
 
     before:
         @function(n=dim(1, 1000, 500))

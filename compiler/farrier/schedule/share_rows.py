@@ -133,8 +133,8 @@ class Part:
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """The nests that one launch computes row by row. `places` maps each buffer to its axes that run
-    over rows."""
+    """The loop nests that one launch computes row by row. `places` maps each buffer to the numbers
+    of its axes that run over rows."""
 
     nests: tuple[Stmt, ...]
     parts: tuple[Part, ...]
@@ -492,8 +492,8 @@ class RowLaunch:
         """Return the phases that combine the partial results of a row's threads, so that each
         thread has the result of the row.
 
-        First a few threads combine the partial results of a group of threads each, and then every
-        thread combines the results of these groups.
+        This takes two steps. First, one thread for each group of threads combines the results of
+        its group. Then every thread combines the results of all groups.
         """
         if self._lanes > 1 and own.dtype in _WORDS:
             return self._exchanged(part, own, op, first)

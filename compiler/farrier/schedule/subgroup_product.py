@@ -222,7 +222,8 @@ def factor_of(value: Expr) -> FactorType:
 
 
 def as_held(value: Expr) -> Expr:
-    """Return a factor without its outermost cast or rounding: the value as memory holds it."""
+    """Return a factor as it is stored in memory: the expression without its outermost cast or
+    rounding."""
     return value.operand if isinstance(value, Cast) or _is_rounding(value) else value
 
 
@@ -439,8 +440,8 @@ class _Launch:
         return Substitution(values).expr(value)
 
     def _multiply(self, group: tuple[Expr, Expr]) -> Stmt:
-        """Return the statement in which one subgroup loads the fragments of an iteration and
-        multiplies them."""
+        """Return the statement in which a subgroup loads the fragments of the current slice and
+        adds their products to its sums."""
         declared, shapes = self._declared, []
         shapes.append((self._each[0], declared.rows, declared.depth))
         shapes.append((self._each[1], declared.depth, declared.columns))
@@ -603,8 +604,9 @@ class _Source:
 
 
 def _parted(value: Expr) -> tuple[Expr | None, Expr]:
-    """Split a value that is 0 unless a condition holds into the condition and the value where it
-    holds; the condition of other values is None."""
+    """Split an expression that is 0 unless a condition holds: return the condition, and the
+    expression for the case that it holds. If the expression has another form, return None and the
+    expression."""
     if isinstance(value, Select):
         otherwise = value.otherwise
         if isinstance(otherwise, Const) and not otherwise.value:
@@ -627,8 +629,9 @@ def _is_even(read: Load, several: int) -> bool:
 
 
 def _neighbours(value: Expr, axes: Sequence[tuple[str, Extent]], guard: Expr | None) -> int:
-    """Return the number of elements along the flattened axes that are contiguous in memory and
-    have the same guard, starting at each multiple of that number; 0 if no two elements are."""
+    """Return the largest number of neighbouring elements, along the flattened `axes`, that are
+    contiguous in memory and have the same value of `guard`. The elements start at a multiple of
+    that number. Return 0 if not even two elements are contiguous."""
     long = [(name, extent) for name, extent in axes if extent != 1]
     read = next(iter(loads(value)), None)
     if not long or read is None or not read.indices:

@@ -120,8 +120,8 @@ class _Match:
     def _axes(
         self, tile: Buffer, at: Indices, buffer: Buffer, indices: Indices, origin: Indices
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return the axes of the buffer along which the axes of the tile run, and the steps between
-        elements, as `Tile` stores them."""
+        """Return two tuples for a tile: the axes of `buffer` along which the axes of the tile run,
+        and the distances between successive elements along these axes, in the form of `Tile`."""
         axis_steps: dict[Expr, tuple[int, int]] = {}
         for axis, (index, start) in enumerate(zip(indices, origin, strict=True)):
             form = self._simplifier.linear(e.sub(index, start))
@@ -144,8 +144,8 @@ class _Match:
         return tuple(self._simplifier.simplify(first.expr(index)) for index in indices)
 
     def _in_nest(self, index: Expr) -> Expr:
-        """Return an index of the declaration with the loop variables of the nest in place of its
-        own."""
+        """Return an index of the intrinsic's declaration, with its loop variables replaced by those
+        of the matched nest."""
         names = {var: Var(own) for own, var in self._loops.items()}
         assert variables(index) <= names.keys()
         return Substitution(names).expr(index)

@@ -100,8 +100,8 @@ class EvolutionarySearch:
             self.trials.extend(of_space)
 
     def learn_elsewhere(self, trials: Iterable[Trial], context: Context) -> None:
-        """Add results of another context: the cost model learns from them, but they do not compete
-        with results of the search's own context."""
+        """Add results that were measured in another context than this search's. The cost model
+        learns from them, but they are not candidates for the best trial."""
         of_space = [trial for trial in trials if self.space.contains(trial.decisions)]
         if of_space:
             self._taught(f"{self.task} {context}", of_space, context)
@@ -119,7 +119,8 @@ class EvolutionarySearch:
         return rows
 
     def _described(self, population: Population, context: Context) -> tuple[Features, Floats]:
-        """Return the features of candidates, and their seconds as predicted before measurements."""
+        """Return the features of candidates for the cost model, and their seconds as predicted
+        without any measurement."""
         features, analytic = self.space.described(population, context)
         in_model = context is not Context.ALONE
         return features.beside("in_model", in_model), self._prior(population, features, analytic)
@@ -128,8 +129,9 @@ class EvolutionarySearch:
         """Return the seconds of candidates predicted without measurements, by the base model of the
         cost model.
 
-        The base model has not seen rules that were added after its training: the analytic seconds
-        of their candidates are scaled by the median ratio of base to analytic predictions.
+        The base model has not seen rules that were added after its training. For candidates of such
+        rules, the analytic predictions are used, scaled by the median ratio of the base model's
+        predictions to the analytic ones.
         """
         is_learned = self.space.is_learned(population)
         if not is_learned.any():
@@ -159,7 +161,7 @@ class EvolutionarySearch:
         return pool, self.predict(pool)
 
     def _see(self, rows: Population) -> None:
-        """Mark rows as seen, which excludes them from further proposals."""
+        """Mark rows as proposed, so that they are not proposed again."""
         self._seen.update(row.tobytes() for row in rows)
         if self._fresh is not None:
             self._fresh.drop(rows)

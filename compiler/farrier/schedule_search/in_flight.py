@@ -27,8 +27,9 @@ class Finished:
 
 
 class InFlight(Closing):
-    """The batches that were started and whose results were not yet taken. Only one thread may start
-    and take them; batches still in flight at the end are cancelled."""
+    """The batches that are being built and measured, or whose results have not been taken yet. Only
+    one thread may start batches and take results. Batches that are still in flight at the end are
+    cancelled."""
 
     def __init__(self, measurer: Measurer) -> None:
         self._measurer = measurer

@@ -30,7 +30,7 @@ class DeviceFaultError(Exception):
     candidates."""
 
     def __init__(self, fault: DeviceFault, message: str, *, is_final: bool = False) -> None:
-        """Store the fault; `is_final` means that another attempt at the batch would fail in the
+        """Store the fault of a device. `is_final` is true if repeating the batch would fail in the
         same way."""
         super().__init__(f"{fault.value}: {message}" if message else fault.value)
         self.fault = fault

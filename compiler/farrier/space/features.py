@@ -29,8 +29,8 @@ class Features:
 
     @classmethod
     def joined(cls, parts: Sequence[Features]) -> Features:
-        """Return one table with the candidates of all tables and the columns of all of them, NaN
-        where a table lacks a column."""
+        """Return one table with the candidates of all tables in `parts`. It has every column that
+        any of the tables has; values for tables without the column are NaN."""
         names = tuple(dict.fromkeys(name for part in parts for name in part.names))
         return cls(names, np.concatenate([part.under(names) for part in parts]))
 
@@ -42,7 +42,8 @@ class Features:
         return Features(self.names, self.table[rows])
 
     def beside(self, name: str, value: float) -> Features:
-        """Return the table with an additional feature that has one value for all candidates."""
+        """Return the table with the additional feature `name`, which has the value `value` for all
+        candidates."""
         column = np.full((len(self.table), 1), value, np.float32)
         return Features((*self.names, name), np.concatenate([self.table, column], axis=1))
 

@@ -1,8 +1,9 @@
 """Join the schedules of one task by several rules to one space, so that a search measures
 candidates of all rules.
 
-A candidate belongs to exactly one rule: its decisions are those of that rule's knobs, and its row
-has the value `ABSENT` for the knobs of the other rules. So rules must not share knobs.
+A candidate belongs to exactly one rule. Its decisions are values for the knobs of that rule; in a
+row, the knobs of all other rules have the value `ABSENT`. Different rules must therefore not have
+knobs of the same name.
 """
 
 from __future__ import annotations
@@ -201,7 +202,8 @@ class JoinedSpace(Space):
         raise CompilerError(f"{rules} has no knobs {sorted(decisions)}")
 
     def _lifted(self, space: Space, rows: Population) -> Population:
-        """Return rows of one of the spaces as rows of the joined space."""
+        """Convert rows of `space`, one of the joined spaces, to rows of this space: the knobs of
+        all other spaces get the value `ABSENT`."""
         lifted = np.full((len(self.knobs), len(rows)), ABSENT, np.int64)
         lifted[self._places[self.spaces.index(space)]] = rows.T
         return lifted.T

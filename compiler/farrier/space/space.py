@@ -159,8 +159,8 @@ class Space:
 
     @property
     def built_in(self) -> Space:
-        """The subspace of the candidates of the target's own rule for the task, without those of
-        templates."""
+        """The part of this space that belongs to the target's own rule for the task, without the
+        candidates of templates."""
         return self
 
     def is_learned(self, population: Population) -> npt.NDArray[np.bool_]:
@@ -250,9 +250,10 @@ class Space:
         """Return the features of each candidate for the learned model, and the predicted seconds of
         a call measured in `context`, both from one estimate.
 
-        All features except those in `about` are logarithms. They are the analytic model's seconds;
-        its terms as fractions of the seconds, so that they are comparable between machines; its
-        counts; and the values of the knobs, each part of a value separately.
+        They are the analytic model's seconds; its terms, as fractions of the seconds, so that they
+        are comparable between machines; its counts; and the values of the knobs. If a value encodes
+        several numbers, each of them is a feature. All features except those in `about` are
+        logarithms.
         """
         columns = self.columns(population)
         estimate = self._estimate(columns)
@@ -280,8 +281,8 @@ class Space:
         return dict(self._default[0])
 
     def defaults(self) -> list[dict[str, int]]:
-        """Return, for each rule of the space, the candidate that it ranks first; the space's own
-        rule first."""
+        """Return the candidate that each rule of the space ranks first. The candidate of the
+        space's own rule comes first."""
         return [self.default()]
 
     def seconds(self, decisions: Decisions) -> float:
@@ -383,8 +384,8 @@ class Space:
         return self._allowed(np.array(rows, np.int64).reshape(-1, len(self.knobs)))
 
     def mutate(self, population: Population, rng: np.random.Generator) -> Population:
-        """Return each row with one random knob set to a random value, except rows that are not
-        allowed."""
+        """Return a copy of each row in which one random knob has a random value. Rows that are not
+        allowed are left out."""
         changed = population.copy()
         columns = rng.integers(len(self.knobs), size=len(population))
         for column, knob in enumerate(self.knobs):
@@ -395,8 +396,8 @@ class Space:
     def crossover(
         self, mothers: Population, fathers: Population, rng: np.random.Generator
     ) -> Population:
-        """Return rows that take each knob from one of the two parents, except rows that are not
-        allowed."""
+        """Return rows in which each knob has the value of either parent, chosen at random. Rows
+        that are not allowed are left out."""
         return self._allowed(np.where(rng.random(mothers.shape) < 0.5, mothers, fathers))
 
     def _rows(self, columns: Columns) -> Population:

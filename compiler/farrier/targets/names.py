@@ -54,8 +54,8 @@ def driver_and_device(text: str) -> tuple[str, str]:
 
 
 def parse_machine(text: str) -> KnownMachine:
-    """Return the machine with that name, the machine that a JSON description describes, or the
-    device of HOST+DEVICE together with its host. Raises UsageError."""
+    """Return the machine that `text` denotes: the name of a known machine, a JSON description, or
+    HOST+DEVICE for a device with its host. Raises UsageError."""
     driver, device = driver_and_device(text)
     if driver:
         parse_target(text)
@@ -84,8 +84,8 @@ def parse_machine(text: str) -> KnownMachine:
 
 
 def canonical(text: str) -> str:
-    """Return the canonical form of an argument of `parse_target`. Of a JSON description, only the
-    known fields remain, on one line. Raises UsageError."""
+    """Return the canonical form of an argument of `parse_target`. A JSON description is reduced to
+    its known fields, on one line; a name is returned as it is. Raises UsageError."""
     driver, device = driver_and_device(text)
     if driver:
         return f"{canonical(driver)}+{canonical(device)}"

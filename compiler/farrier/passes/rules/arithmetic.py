@@ -45,9 +45,10 @@ def multiply_by_reciprocal(node: Node, rewriter: Rewriter) -> Replacement | None
     """`x / c` → `x * (1 / c)` for finite floats c ≠ 0 whose reciprocal is finite and a normal
     number of the dtype.
 
-    Division by a scalar constant stays: a value that is quantized with that constant may depend on
-    the last bit. Division by 16-bit constants stays unless the reciprocal is exact: operators
-    compute in f32, and the rounding of the constant would dominate their error.
+    Two kinds of division stay. One is division by a scalar constant, because a value that is
+    quantized with that constant may depend on the last bit. The other is division by 16-bit
+    constants whose reciprocal is not exact: operators compute in f32, and the rounding of the
+    reciprocal would dominate their error.
     """
     y = node.outputs[0]
     if not DIV.matches(node) or not y.type.dtype.is_float or y.type.size == 1:

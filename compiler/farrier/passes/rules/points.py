@@ -25,8 +25,9 @@ _POINTWISE = attributes(
 
 
 def transposed_convolution_of_few_channels(node: Node, rewriter: Rewriter) -> Replacement | None:
-    """A ConvTranspose to a few channels whose windows do not overlap → a 1×1 convolution in which
-    each tap is a channel, followed by a move of these channels to their positions in the image."""
+    """A ConvTranspose to a few channels whose windows do not overlap → a 1×1 convolution with a
+    channel for each tap, followed by a node that moves these channels to their positions in the
+    image."""
     is_transposed = product_of(node) is Product.TRANSPOSED_CONVOLUTION
     if not is_transposed or node.inputs[1] is None or node.attr("group", 1) != 1:
         return None

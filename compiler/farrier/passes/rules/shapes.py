@@ -14,8 +14,9 @@ from farrier.passes.rules.rule import Replacement
 
 
 def drop_idle(node: Node, rewriter: Rewriter) -> Replacement | None:
-    """Identity, Dropout, Cast to the same dtype, Expand or Reshape to the same shape, Concat of one
-    tensor, Slice of everything, Pad by nothing → their input."""
+    """A node that returns its input unchanged → its input. Examples are Identity and Dropout, a
+    Cast to the same dtype, a Reshape or Expand to the same shape, a Concat of a single tensor, a
+    Slice of all elements, and a Pad by zero elements."""
     return lookup(node.op).copied(node, rewriter.data) if len(node.outputs) == 1 else None
 
 
@@ -74,7 +75,8 @@ def reshape(x: Value, y: Value, rewriter: Rewriter, origin: str) -> Node:
 
 
 def merge_transposes(node: Node, rewriter: Rewriter) -> Replacement | None:
-    """Transpose of Transpose → one; a Transpose that moves only axes of size 1 → Reshape."""
+    """`Transpose(Transpose(x))` → a single Transpose. A Transpose that moves only axes of size 1 →
+    a Reshape."""
     if not TRANSPOSE.matches(node) or node.inputs[0] is None:
         return None
     x, y = node.inputs[0], node.outputs[0]

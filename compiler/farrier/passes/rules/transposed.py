@@ -29,10 +29,11 @@ if TYPE_CHECKING:
 class _Axis:
     """One spatial axis of a transposed convolution, and how the points of a phase are computed.
 
-    Without pads the output is y[t] = Σ w[k] · x[(t − k) / stride] over the taps k for which the
-    division is exact. At t = stride · q + phase these are the taps k = phase + stride · j, so a
-    phase is y[q] = Σ w[phase + stride · j] · x[q − j]: a convolution of stride 1 by the phase's
-    taps in reverse order. All phases are computed for `points` values of q, from `first` on.
+    Without pads, the output is y[t] = Σ w[k] · x[(t − k) / stride], over the taps k for which the
+    division is exact. For t = stride · q + phase, these are the taps k = phase + stride · j. A
+    phase is therefore y[q] = Σ w[phase + stride · j] · x[q − j], which is a convolution of stride 1
+    by the phase's taps in reverse order. All phases are computed for `points` values of q, starting
+    with `first`.
     """
 
     kernel: int
@@ -76,12 +77,12 @@ class _Axis:
 
 
 def transposed_convolution_of_phases(node: Node, rewriter: Rewriter) -> Replacement | None:
-    """A ConvTranspose whose windows overlap → one convolution for all phases that read the same
-    number of taps, with a channel for each phase, followed by PhasesToSpace, which interleaves the
-    phases.
+    """A ConvTranspose whose windows overlap → convolutions, followed by PhasesToSpace, which
+    interleaves the phases of their results. There is one convolution for all phases that read the
+    same number of taps, with a channel for each of these phases.
 
-    No products are added to those of the transposed convolution, so infinities do not spread. A
-    single convolution suffices if the stride divides the kernel.
+    A single convolution suffices if the stride divides the kernel. The convolutions compute exactly
+    the products of the transposed convolution, so an infinity does not affect other elements.
     """
     is_transposed = product_of(node) is Product.TRANSPOSED_CONVOLUTION
     if not is_transposed or node.attr("accumulator", None) is not None:

@@ -48,15 +48,15 @@ class EmulatedBoard:
 
     @classmethod
     def of_library(cls, part: BarePart, joined: bytes, name: str = MODEL) -> EmulatedBoard:
-        """Return a board with a model's library, in which the function `NAME_run` runs the model.
-        Raises CompilerError."""
+        """Return an emulated board whose program calls the model's library `joined` by its function
+        `NAME_run`. Raises CompilerError."""
         board = emulated_board(CORES[part.core])
         return cls(board, check_image(part, joined, board, name), part.outputs)
 
     @classmethod
     def of(cls, part: BarePart, content: bytes, params: bytes) -> EmulatedBoard:
-        """Return a board with a model, given its object file and its parameters. Raises
-        CompilerError."""
+        """Return an emulated board with a model. `content` is the object file that the compiler has
+        produced for the model, and `params` its packed parameters. Raises CompilerError."""
         return cls.of_library(part, library(part, content, params))
 
     @classmethod

@@ -1,4 +1,5 @@
-"""The check that a model fits its board's memories, and advice where it does not."""
+"""The check that a model fits in its board's memories. The error of a model that does not fit
+contains advice."""
 
 from __future__ import annotations
 
@@ -87,7 +88,8 @@ def _smaller_weights(program: DriverProgram) -> Iterator[str]:
 
 
 def _roomy(ram: int, flash: int) -> str:
-    """Return the advice to take the smallest boards that have these bytes of RAM and flash."""
+    """Return advice, as text, to use the smallest known boards that have at least `ram` and `flash`
+    bytes of memory."""
     fitting = {
         name: board.ram.nbytes
         for name, board in BOARDS.items()

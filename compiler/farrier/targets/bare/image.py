@@ -34,8 +34,8 @@ _RISCV_KEPT = frozenset({0, 16, 17, 18, 19, 23, 24, 25, 27, 28, *range(33, 41), 
 
 
 def linked_image(core: str, content: bytes, symbols: Sequence[str]) -> BoardImage:
-    """Return the image that an object for a core is linked to, with the entry points `symbols`, or
-    with all functions of the object if `symbols` is empty. Raises CompilerError."""
+    """Link an object file for `core` to an image, and return it. `symbols` are the entry points of
+    the image; if it is empty, they are all functions of the object. Raises CompilerError."""
     symbols = symbols or sorted(functions(content))
     with tempfile.TemporaryDirectory(prefix="farrier-image-") as at:
         folder = Path(at)

@@ -19,8 +19,9 @@ _Add: TypeAlias = Callable[[Writer, Operand, Operand, Operand], Operand]
 
 
 def _in_pairs(left: DType, right: DType) -> _Add:
-    """Return an emitter that multiplies by two SMLAD instructions: the even bytes of both factors,
-    extended to 16 bits, then the odd bytes."""
+    """Return an emitter of the dot product of four bytes by two SMLAD instructions. The first
+    multiplies the even bytes of both factors, extended to 16 bits, and the second the odd bytes.
+    `left` and `right` are the dtypes of the factors."""
 
     def halves(writer: Writer, group: Operand, dtype: DType) -> tuple[Operand, Operand]:
         name = "llvm.arm.sxtb16" if dtype.is_signed else "llvm.arm.uxtb16"
@@ -36,7 +37,8 @@ def _in_pairs(left: DType, right: DType) -> _Add:
 
 
 def _one_by_one(left: DType, right: DType) -> _Add:
-    """Return an emitter that extracts, multiplies and adds each pair of bytes separately."""
+    """Return an emitter of the dot product of four bytes that extracts, multiplies and adds each
+    pair of bytes separately. `left` and `right` are the dtypes of the factors."""
 
     def byte(writer: Writer, group: Operand, number: int, dtype: DType) -> Operand:
         shifted = writer.op(instr.LSHR, group, instr.number_of(I32, _BITS * number))

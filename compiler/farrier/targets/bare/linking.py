@@ -71,8 +71,9 @@ def _library(folder: Path, name: str, part: BarePart, content: bytes, params: by
 
 
 def joined(folder: Path, core: str, objects: Sequence[str], symbols: Sequence[str]) -> bytes:
-    """Return one self-contained object file with the given symbols: the objects in `folder`, and
-    the support functions that their code calls implicitly, such as memcpy. Raises CompilerError."""
+    """Link the object files `objects` in `folder` to one self-contained object file, and return it.
+    The file contains the functions `symbols` and everything that they need, including the support
+    functions that code calls implicitly, such as memcpy. Raises CompilerError."""
     for file, content in support(core).items():
         (folder / file).write_bytes(content)
     roots = [word for symbol in symbols for word in ("-u", symbol)]
@@ -137,9 +138,10 @@ __attribute__((section(".boot"), used, aligned(4))) const unsigned boot[] = {{{w
 
 @functools.lru_cache(maxsize=64)
 def image_program(image: BoardImage, symbol: str, sizes: tuple[int, ...], board: Board) -> bytes:
-    """Return an ELF file that calls an entry point of an image once on a board, with memory areas
-    of these sizes, and then writes the content of all areas. Raises CompilerError if the image has
-    no such entry point."""
+    """Return an ELF file for a board that calls the entry point `symbol` of an image once. The
+    arguments of the call are pointers to areas of memory with these `sizes` in bytes; afterwards
+    the program writes the content of all areas to a file. Raises CompilerError if the image has no
+    such entry point."""
     try:
         entry = _IMAGE_AT + image.entry(symbol)
     except ImageError as error:

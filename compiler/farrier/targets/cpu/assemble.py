@@ -47,8 +47,8 @@ class Plan(ModelPlan):
         return emit_entry(self.program, self.addresses, name, dims, first_check=first_check)
 
     def measured_entry(self, target: Target, name: str) -> bytes:
-        """Return the object of an entry point for timing: it runs with whatever the memory
-        contains, takes data-dependent sizes to be typical, and makes no checks."""
+        """Return the object of an entry point for timing. It runs with whatever data is in memory,
+        uses the typical values of data-dependent sizes, and makes no checks."""
         return compile_text(self.measured_text(name), as_cpu(target))
 
     def measured_text(self, name: str) -> str:

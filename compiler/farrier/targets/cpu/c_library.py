@@ -76,8 +76,8 @@ def _nbytes(spec: TensorSpec) -> int:
 
 
 def _library(name: str, manifest: Manifest, part: CpuPart, arena: Arena, params: bytes) -> bytes:
-    """Return the shared library with the C function `NAME_run`, which at run time loads the shared
-    library of the model's kernels."""
+    """Return a shared library that contains the C function `NAME_run` and the model's parameters.
+    At run time, the function loads a second shared library, which contains the model's kernels."""
     with tempfile.TemporaryDirectory(prefix="farrier-c-") as at:
         folder = Path(at)
         (folder / "params.bin").write_bytes(params)

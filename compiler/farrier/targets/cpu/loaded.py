@@ -52,8 +52,8 @@ class LoadedLibrary:
 
 
 def _cpu_a_thread(threads: int) -> tuple[int, ...]:
-    """Return the CPUs to bind the threads to, one CPU for each thread, if this process may use
-    exactly `threads` CPUs; otherwise return none, which leaves the threads unbound.
+    """Return a CPU for each of `threads` threads, to which the thread shall be bound. If this
+    process may not use exactly `threads` CPUs, return (), and the threads are not bound.
 
     On a busy machine, an unbound helper thread may stay on the CPU of the calling thread that wakes
     it, and then runs only after the calling thread has stopped spinning.

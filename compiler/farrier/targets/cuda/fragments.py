@@ -133,8 +133,8 @@ class Fragments:
     def _load(
         self, product: FragmentProduct, side: int, across: bool, fragment: Tile, memory: Tile
     ) -> None:
-        """Emit ldmatrix, which loads a factor: each thread passes the address of a 16-byte row of
-        one of the 8 × 8 matrices."""
+        """Emit ldmatrix, which loads a factor from workgroup memory as several 8 × 8 matrices. Each
+        thread passes the address of one 16-byte row of one of these matrices."""
         nbytes = product.depth * _COLUMNS * fragment.buffer.dtype.nbytes
         count = nbytes // SUBGROUP_SIZE // _WORD
         of_own, of_terms = (3, 4) if side == 0 or count == 2 else (4, 3)
@@ -166,8 +166,8 @@ class Fragments:
                 self._b.store(both, self._b.offset(base, 8 * _WORD * side), 2 * _WORD)
 
     def _exchange(self, mask: int, to: Tile, source: Tile) -> None:
-        """Emit a warp shuffle, by which each thread receives the word of the thread whose number
-        differs in one bit."""
+        """Emit a warp shuffle. Each thread receives the word of the thread whose number in the warp
+        differs by the bit `mask`."""
         kind, name = (F32, "f32") if to.buffer.dtype is DType.F32 else (I32, "i32")
         addresses = [self._expressions.address(tile.buffer, tile.origin) for tile in (to, source)]
         word = self._b.load(kind, addresses[1], _WORD)
@@ -183,8 +183,8 @@ class Fragments:
         return (copy.name, clear.name) == names and copy.operands[0] == clear.operands[0]
 
     def copy(self, target: Tile, source: Tile, holds: Operand | None = None) -> None:
-        """Emit an asynchronous copy. If the condition `holds` is false, the target is cleared
-        instead, without a branch that would diverge within a warp."""
+        """Emit an asynchronous copy to the tile `target`. If `holds` is false, the tile is cleared
+        instead. No branch is emitted, since it would diverge within a warp."""
         for tile in (target, source):
             if self._expressions.alignment(tile.buffer, tile.origin) % COPY_BYTES:
                 raise InexpressibleError(f"a copy of {tile.buffer.name} may be misaligned")

@@ -92,8 +92,8 @@ class Indices:
         return self.sizes[symbol.name]
 
     def _type_of(self, form: Linear) -> Type:
-        """Return the type (i32 or i64) that holds all values of a linear form, with and without its
-        constant."""
+        """Return the narrower of i32 and i64 that can represent all values of a linear form, and
+        all values of the form without its constant."""
         low, high = self.simplifier.bounds_of(form)
         least, most = (
             bounds(low - maximum(form.const, 0))[0],

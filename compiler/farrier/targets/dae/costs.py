@@ -96,9 +96,10 @@ class Costs:
     # -- cycles
 
     def estimate(self, columns: Columns) -> Estimate:
-        """Return the predicted time of each tiling. With one virtual thread, it is the sum of the
-        cycles of all modules; with two, it is that of the busiest module, plus the first transfers
-        and the last ones, which do not overlap with anything."""
+        """Return the predicted time of each tiling. With one virtual thread, the modules work one
+        after the other, and the time is the sum of their cycles. With two, they overlap: the time
+        is that of the busiest module, plus the first transfers and the last ones, which do not
+        overlap with anything."""
         counts = _Counts.of(self.product, columns)
         transfers, starts = self._transfers(columns, counts)
         execute = self._execute(columns, counts)

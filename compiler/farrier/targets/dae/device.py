@@ -120,8 +120,8 @@ class SimulatedDevice(HostMemory[Bound]):
     def time(
         self, steps: Sequence[Bound], repeats: int, cold: Sequence[tuple[Buffer, int]]
     ) -> Ticks:
-        """Run each step once, and return its cycles `repeats` times, since every run takes the same
-        number of cycles."""
+        """Run each step once, and return its number of cycles `repeats` times. Repeated runs would
+        take the same number of cycles."""
         for step in steps:
             self.launch(step)
         self._mhz = steps[0].program.accelerator.mhz

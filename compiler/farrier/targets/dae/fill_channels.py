@@ -1,5 +1,6 @@
-"""The pass that pads convolutions with too few input channels to whole channel blocks: the points
-that a stride skips become channels, and zeros fill the rest."""
+"""The pass that lets convolutions with few input channels use whole channel blocks. The points
+between which a convolution moves by its stride become channels of one point, and channels of zeros
+fill the rest of the block."""
 
 from __future__ import annotations
 

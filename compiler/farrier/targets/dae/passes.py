@@ -47,7 +47,7 @@ ORDER = (
 
 
 def _for_unit(name: str) -> Pass:
-    """Return a CPU pass that runs with the matrix unit as its target."""
+    """Return a pass that runs the CPU pass `name` with the matrix unit as its target."""
 
     def run(graph: Graph, settings: Settings) -> Graph:
         from farrier.targets.dae.backend import DaeTarget
@@ -125,8 +125,8 @@ def _padded(node: Node, rewriter: Rewriter) -> tuple[Node, ...]:
 
 
 def _fuse(graph: Graph, settings: Settings) -> Graph:
-    """Fuse nodes to kernels, including Pad and DequantizeLinear nodes with their readers: loads can
-    pad, and bytes take a quarter of the transfer of floats."""
+    """Fuse nodes to kernels. Pad nodes and DequantizeLinear nodes are fused with their readers as
+    well: loads can add padding, and bytes need only a quarter of the transfers that floats need."""
     return fuse(graph, _joined)
 
 

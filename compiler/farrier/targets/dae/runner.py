@@ -40,8 +40,8 @@ def _model_ns(step: Any) -> int:
 
 
 class _Simulator:
-    """The device for a batch, chosen by the kind of its code: the simulated accelerator alone, a
-    host that drives it, or the host alone."""
+    """The device that measures a batch. It depends on the kind of the batch's code: the simulated
+    accelerator alone, a host that drives the simulated accelerator, or the host alone."""
 
     def __init__(self) -> None:
         self.accelerator = SimulatedDevice()

@@ -64,8 +64,9 @@ def plan(
     threads: int,
     beside: Any,
 ) -> Plan:
-    """Assign each kernel to the memory space in its interface, and plan the memory of the model in
-    each space. `beside` is a plan whose constants and size arguments the new plan shares."""
+    """Plan the memory of a model in each memory space. Each kernel runs in the memory space of its
+    interface. If an earlier plan `beside` is passed, the new plan uses its packed constants and its
+    order of size arguments."""
 
     def placement_of(call: Call) -> Placement:
         kernel = kernels[call.task]

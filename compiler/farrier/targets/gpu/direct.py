@@ -52,10 +52,10 @@ _ALONE = 0.1  # The share of the shorter one of computing and reading that the o
 
 @dataclasses.dataclass(frozen=True)
 class Direct:
-    """A product of a kernel, by the names of the buffer of its sums (`total`) and of their reader,
-    with the sizes for its cost at typical extents: `outer` is the number of points outside the last
-    axes of rows and columns, `last` the extents of these two axes, and `sums` the extents of the
-    summed axes."""
+    """A product in a kernel. `total` is the name of the buffer of its sums, and `reader` that of
+    the buffer that is computed from them. The other fields are its sizes at typical extents: `last`
+    has the extents of the last row axis and the last column axis, `outer` the number of points
+    along all other axes, and `sums` the extents of the summed axes."""
 
     total: str
     reader: str
@@ -157,8 +157,8 @@ def cost(product: Direct, device: Device, columns: Columns) -> Estimate:
 
 
 def _hidden(each: list[Floats], unrolled: Floats) -> Floats:
-    """Return the number of a thread's loads that are in flight at the same time: those of one
-    unrolled iteration, up to a limit."""
+    """Return the number of loads of a thread that are in flight at the same time. They are the
+    loads of one unrolled iteration, up to a limit."""
     hidden: Floats = np.minimum(16.0, (each[0] + each[1]) * np.maximum(1.0, unrolled / 2))
     return hidden
 

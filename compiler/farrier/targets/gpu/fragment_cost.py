@@ -61,9 +61,9 @@ class Shape:
         return own + self.is_kept(columns) * self.copied_each(columns) / _WORD
 
     def is_kept(self, columns: Columns) -> npt.NDArray[np.bool_]:
-        """Check whether threads must load the factors of the next iteration to registers early,
-        because `stages` exceeds the number of stages for which the device has asynchronous
-        copies."""
+        """Check for each candidate whether threads load the factors of the next iteration into
+        registers. They do so if `stages` is larger than the number of stages for which the device
+        has asynchronous copies."""
         kept: npt.NDArray[np.bool_] = columns["stages"] > self.declared.stages
         return kept
 

@@ -29,9 +29,9 @@ def space(
     device: Device,
     declared: Sequence[FragmentProduct],
 ) -> Space | None:
-    """Return the schedule space of a kernel, whose knob is the number of parts. None unless the
-    kernel's only sum is that of a product with few tiles for which the device declares a fragment
-    product."""
+    """Return the schedule space of a kernel, whose knob is the number of parts. Return None unless
+    the kernel has a single sum, that sum is a product for which the device declares a fragment
+    product, and the product has few tiles."""
     if isinstance(program, Function) or not declared:
         return None
     program = inline(program)

@@ -94,8 +94,8 @@ class Nest:
 def with_local_sums(
     schedule: Schedule, program: TensorProgram, done: frozenset[str] = frozenset()
 ) -> Schedule:
-    """Compute each sum of a program within the iteration that reads it, if that is possible, except
-    for the sums in `done`."""
+    """Move the computation of each sum of a program into the iteration that reads it, where that is
+    possible. The sums in `done` are not moved."""
     outputs = {buffer.name for buffer in program.outputs}
     for stage in program.stages:
         if isinstance(stage.body, Reduce) and stage.axes and stage.buffer.name not in done:

@@ -82,8 +82,8 @@ def workgroup_bytes(shape: Shape, columns: Columns, element_bytes: int = 1) -> F
 
 
 def copied_each(columns: Columns) -> Floats:
-    """Return the elements of both factors that a thread copies in one iteration of the main loop,
-    float [candidates]."""
+    """Return the number of elements, of both factors together, that a thread copies in one
+    iteration of the main loop, float [candidates]."""
     total = np.zeros(len(columns["depth"]))
     threads = columns["threads_y"] * columns["threads_x"]
     for axis, other in (("y", "x"), ("x", "y")):

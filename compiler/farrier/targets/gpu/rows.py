@@ -225,8 +225,9 @@ def best(group: Group, limits: Limits, device: Device) -> dict[str, int]:
 
 
 def share_all(schedule: Schedule, limits: Limits, device: Device) -> frozenset[str]:
-    """Schedule all row-wise groups among the nests that are not launches yet, each with the
-    smallest estimated time; return the names of their buffers."""
+    """Schedule each group of nests that can be computed row by row as one launch, with the
+    decisions that have the smallest estimated time. Nests that are launches already are left alone.
+    Return the names of the buffers that the groups write."""
     names: set[str] = set()
     for group in groups_of(schedule.function):
         share(schedule, group, best(group, limits, device), limits)

@@ -50,9 +50,10 @@ def _special(
     device: Device,
     products: Sequence[FragmentProduct],
 ) -> list[Space]:
-    """Return the spaces of the specialized rules that apply to a kernel, best first. An attention
-    always precedes, then a product of fragments; the others are ordered by estimated time. The rule
-    `rows` is used only for kernels without tiled products."""
+    """Return the spaces of the specialized rules that apply to a kernel, best first. The rule
+    for attention comes first if it applies, then the rule for products on fragments. All other
+    rules are ordered by estimated time. The rule `rows` is used only for kernels without tiled
+    products."""
     attended = attention.space(program, limits, device)
     of_fragments = fragments.space(program, limits, device, products)
     tiled = tiles.space(program, limits, device)

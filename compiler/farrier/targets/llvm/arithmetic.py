@@ -414,9 +414,9 @@ def _float_binary(b: Builder, op: BinaryOp, left: Value, right: Value) -> Operan
 
 
 def _float_extreme(b: Builder, op: BinaryOp, left: Value, right: Value) -> Operand:
-    """Emit a min or max that propagates NaN. If the machine's instruction returns its second
-    operand for NaN, an operand that cannot be NaN is passed first; otherwise an additional select
-    is needed."""
+    """Emit a min or max that returns NaN if an operand is NaN. Some machines' instructions return
+    their second operand in this case. An operand that cannot be NaN is then passed first; if there
+    is none, an additional select is emitted."""
     if b.instructions.keeps_nan:
         name = "maximum" if op is BinaryOp.MAX else "minimum"
         return b.math(name, left.operand, right.operand)

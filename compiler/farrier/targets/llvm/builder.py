@@ -302,8 +302,8 @@ class Builder:
         return self.pure(instr.INSERT, x.type, (x, element), lane)
 
     def shuffle(self, x: Operand, other: Operand | None, order: Sequence[int]) -> Operand:
-        """Return a vector with the lanes of one or two vectors that `order` selects; -1 selects an
-        undefined value."""
+        """Return a vector whose lane i is lane `order[i]` of `x`, or of `x` followed by `other`. If
+        `order[i]` is -1, the lane is undefined."""
         if other is None:
             other = instr.poison(x.type)
         return self.pure(instr.SHUFFLE, x.type.of(len(order)), (x, other), tuple(order))

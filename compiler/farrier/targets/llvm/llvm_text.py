@@ -172,8 +172,8 @@ class Declarations:
         self._heads: dict[tuple[str, Type], tuple[str, str]] = {}
 
     def math(self, name: str, type_: Type, count: int) -> tuple[str, str]:
-        """Declare an intrinsic whose arguments and result have the same type. Return the text of a
-        call up to its first argument, and the text between two arguments."""
+        """Declare an intrinsic with `count` arguments; they and the result have the same type.
+        Return two pieces of text: of a call up to its first argument, and between two arguments."""
         head = self._heads.get((name, type_))
         if head is None:
             text = _TYPES[type_]

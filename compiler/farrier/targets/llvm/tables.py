@@ -54,8 +54,8 @@ def _entry(b: Builder, pointer: Operand, index: Operand) -> Operand:
 
 
 def _resized(b: Builder, x: Operand, wanted: int, first: int = 0) -> Operand:
-    """Return `wanted` lanes of a vector, starting at the lane `first`. Lanes beyond the end of the
-    vector are undefined."""
+    """Return a vector of `wanted` lanes: those of `x` from lane `first` on. Lanes beyond the end of
+    `x` are undefined."""
     lanes = x.type.lanes
     if lanes == wanted:
         return x

@@ -1,9 +1,9 @@
 """WGSL functions that implement the IR's operators where WGSL's built-ins differ in their results.
 
-A WGSL compiler may assume that no value is NaN or infinite, so NaN is recognized by its bits.
-WGSL's integer division truncates, its shifts take the amount modulo the width, its conversions of
-NaN are undefined, and it has no erf, expm1 or log1p. Each function is a text, and calls others by
-name.
+A WGSL compiler may assume that no value is NaN or infinite, so NaN is recognized by its bits. WGSL
+differs from the IR in other ways as well. Its integer division truncates; its shifts take the
+amount modulo the width; its conversions of NaN are undefined; and it does not have erf, expm1 or
+log1p. Each function is stored as its text, and refers to the functions that it calls by name.
 """
 
 from __future__ import annotations

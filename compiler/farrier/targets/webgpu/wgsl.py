@@ -446,7 +446,8 @@ class _Entry:
         return f"{wide.PAIR}({', '.join(words)})"
 
     def _as_element(self, value: Expr, dtype: DType) -> str:
-        """Return a value rounded to the precision of its dtype, for an element with a variable of
+        """Return the WGSL expression for `value`, rounded to the precision of `dtype`. It is
+        used for elements in private and workgroup memory, where each element has a variable of
         its own."""
         text = self._expr(value)
         is_rounded = isinstance(value, Cast | Load) and e.dtype_of(value) is dtype

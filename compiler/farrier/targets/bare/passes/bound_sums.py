@@ -12,9 +12,9 @@ from farrier.passes.settings import Settings
 
 
 def bound_sums(graph: Graph, settings: Settings) -> Graph:
-    """Set `is_small` on each Requantize (scaling of an integer sum to a byte) whose sums have at
-    most 30 bits, as constant weights prove. The multiplication by its factor then takes a third of
-    the instructions.
+    """Set the attribute `is_small` of each Requantize (which scales an integer sum to a byte) if
+    the constant weights prove that its sums have at most 30 bits. The multiplication by the scale
+    then takes a third of the instructions.
 
     before:  y = MatMul(x, w, accumulator='i32')
              z = Requantize(y, m, r, rounding='twice', …)

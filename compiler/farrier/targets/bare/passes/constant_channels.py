@@ -24,10 +24,10 @@ _HALF = 1 << 30  # The multiplier that stands for a factor of one half.
 
 
 def constant_channels(graph: Graph, settings: Settings) -> Graph:
-    """Rewrite the channels of a convolution whose quantized result is the same number c for all
+    """Simplify the channels of a convolution whose quantized result is the same number c for all
     inputs: they get weights of 0, a bias of 4c, and a factor of 1/4. Training leaves such channels
-    with a tiny scale, hence with huge biases and shifts, which would keep `bound-sums` from marking
-    the whole convolution.
+    with a tiny scale, and thus with huge biases and shifts. Without the rewrite, these would
+    prevent `bound-sums` from marking the convolution.
 
     before:  y = Conv(x, w, b, accumulator='i32')
              z = Requantize(y, m, r, rounding='twice', …)

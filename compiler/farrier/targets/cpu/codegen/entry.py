@@ -68,10 +68,10 @@ def emit_entry(
 ) -> Entry:
     """Return the entry point of a program. Its module declares the kernels that it calls.
 
-    `dims` are the sizes that a caller passes; the default is the program's dims. `usual` selects an
-    entry point for timing, which runs with whatever the memory contains: sizes that kernels compute
-    are replaced by the values in `usual`, by symbol; other sizes are clamped to their limits; and
-    failing branches are not taken.
+    `dims` are the sizes that a caller passes; the default is the program's dims. If `usual` is not
+    None, the entry point is for timing, and runs with whatever data is in memory. Sizes that
+    kernels compute are then replaced by the values in `usual`, by symbol. Other sizes are clamped
+    to their limits, and failing branches are not taken.
 
     The entry point returns 0, or the first non-zero code that a kernel or a check returns. Its last
     argument points to an i64 array: the values of the dims, then room for data-dependent sizes,
@@ -252,8 +252,9 @@ class _Driver:
                 self._checked(self.b.load(I64, self._address(place), _WORD), limit)
 
     def _checked(self, value: Operand, limit: Limit) -> Operand:
-        """Emit a check that a size is not negative and within its limit; on failure the entry point
-        returns. Return the size; an entry point for timing clamps it instead."""
+        """Emit a check that a size is not negative and within its limit, and return the size. If
+        the check fails, the entry point returns. In an entry point for timing, the size is clamped
+        to the limit instead."""
         b, most = self.b, self._extent(limit.most)
         if self._usual is not None:
             return b.choose(b.icmp("slt", value, most), value, most)

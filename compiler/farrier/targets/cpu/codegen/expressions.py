@@ -175,8 +175,8 @@ class Expressions:
         return rounded
 
     def register_range(self, node: Load | Store) -> tuple[int, int]:
-        """Return the number of the first element that an access to a register buffer touches, and
-        the distance in elements from one lane to the next."""
+        """Return two numbers for an access to a register buffer in a vectorized loop: the element
+        that lane 0 accesses, and the distance in elements from one lane to the next."""
         entry = self._places.get(id(node))
         if entry is None:
             form = flatten(node.buffer, node.indices, self.indices.simplifier, 1)

@@ -1,7 +1,7 @@
 """The pass `narrow-indices`: compute 64-bit indices in 32 bits, on machines with 32-bit registers.
 
-An index is arithmetic on loop counters and constants. If the range of its value fits in 32 bits,
-the index and its operands are narrowed, and it takes one register instead of two.
+Indices are computed from loop counters and constants. If all values of an index fit in 32 bits, the
+index and its operands are narrowed; it then takes one register instead of two.
 
 before:  %i.y1 = phi i64 [ 0, … ], [ %v5, … ]
          %v2 = mul i64 %i.y1, 12

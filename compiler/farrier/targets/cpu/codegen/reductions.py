@@ -32,7 +32,8 @@ def split_reduction(stmt: Store) -> Reduction | None:
 
 
 def horizontal(b: Builder, op: BinaryOp, x: Value, mask: Value | None) -> Value:
-    """Return the combination by `op` of all lanes of `x` for which the mask holds."""
+    """Return a scalar: the lanes of `x` combined by the operator `op`. Lanes for which `mask` is
+    false are left out."""
     dtype = x.dtype
     if mask is not None:
         neutral = _REDUCTIONS[op].identity(dtype)

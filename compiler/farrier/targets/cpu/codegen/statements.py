@@ -318,8 +318,9 @@ class _Emitter:
         self._store_value(store, total)
 
     def _groups(self, loop: For, store: Store) -> tuple[Dot, Value, Value] | None:
-        """Return the dot-product instruction that sums the products of a loop, and its two
-        operands; None if the target has none that fits."""
+        """Return three values for a loop that sums products into `store`: the dot-product
+        instruction of the target that computes them, and its two operands. Return None if no
+        instruction fits."""
         factors = factors_of(store)
         if factors is None:
             return None
@@ -341,8 +342,9 @@ class _Emitter:
         return None if value is None else self.b.widen_group(value, self.bindings.lanes)
 
     def _group_in_register(self, load: Load, loop: str, size: int) -> Value | None:
-        """Return the elements that the loop reads from a register tile by `load`, as one i32 that
-        all lanes share; None if they are not adjacent lanes of a vector."""
+        """Return the elements of a register tile that `load` reads in the iterations of the loop,
+        as one i32 that is equal in all lanes. Return None if they are not adjacent lanes of a
+        vector."""
         constants, ranges = self.bindings.constants, []
         for number in range(size):
             constants[loop] = number

@@ -135,8 +135,9 @@ class _Assignment:
         self._rewriter.emit(dataclasses.replace(node, inputs=inputs, outputs=outputs))
 
     def _written(self, value: Value) -> Value:
-        """Return a value in the layout in which its producer writes it. An output of the model that
-        is written in blocks gets another name, as its plain copy keeps the output's name."""
+        """Return `value` with the layout in which its producer writes it. If it is an output of the
+        model and is written in blocks, it gets another name; its plain copy has the name of the
+        output."""
         written = value
         if value.name in self._blocked:
             returned = value.name in self._returned

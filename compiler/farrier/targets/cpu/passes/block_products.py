@@ -29,12 +29,14 @@ from farrier.targets.cpu.target import CpuTarget, as_cpu
 
 def block_products(graph: Graph, settings: Settings) -> Graph:
     """Replace a product with a dequantized weight matrix by a BlockMatMul, which reads the
-    quantized codes (the integers of the weights); the dequantized matrix is never stored. The codes
-    have less than a byte each, or scales that apply to blocks of rows. Codes of less than a byte
-    become unsigned, with the middle of their range as zero point, so that unpacking needs no sign
-    extension. If the rows of the other factor do not fill blocks, they are padded with zeros. If
-    the other factor was quantized in the same blocks too, the product is computed in integers on
-    targets with fitting dot products.
+    quantized codes (the integers of the weights) directly. The dequantized matrix is then never
+    stored. The pass applies if the codes have less than a byte each, or if their scales apply to
+    blocks of rows.
+
+    Codes of less than a byte become unsigned, with the middle of their range as zero point, so that
+    unpacking them needs no sign extension. The rows of the other factor are padded with zeros to
+    whole blocks. If the other factor was quantized in the same blocks as well, the product is
+    computed in integers on targets with fitting dot products.
 
     before:
         @graph
@@ -95,9 +97,9 @@ def _product(node: Node, rewriter: Rewriter, target: CpuTarget) -> tuple[Node, .
 
 
 def _rows(x: Value, weights: BlockWeights, rewriter: Rewriter) -> tuple[Value, Value] | None:
-    """Return the codes and scales of the left factor if its rows were dequantized from i8 in the
-    same blocks as the weights, else None. Codes have the shape [..., blocks, block], scales [...,
-    blocks, 1]."""
+    """Return the codes and scales from which the left factor `x` was dequantized, if its rows are
+    i8 in the same blocks as the weights; else None. Codes have the shape [..., blocks, block],
+    scales [..., blocks, 1]."""
     node = rewriter.producer(x)
     while CAST.matches(node) or SLICE.matches(node) or RESHAPE.matches(node):
         before, after = node.inputs[0], node.outputs[0]

@@ -42,8 +42,9 @@ class BlockWeights:
 
 
 def block_weights(value: Value, turned: bool, rewriter: Rewriter) -> BlockWeights | None:
-    """Return the constants from which a graph dequantizes a matrix [rows, columns] ([columns, rows]
-    if `turned`), or None if it does not."""
+    """Return the constants from which a graph dequantizes the matrix `value`, whose axes are [rows,
+    columns], or [columns, rows] if `turned` is true. Return None if it is not dequantized from
+    constants in blocks."""
     source = source_of(value, rewriter)
     if source is None:
         return None

@@ -126,15 +126,19 @@ def layers(graph: Graph, settings: Settings) -> list[Layer]:
 def choose_algorithms(graph: Graph, settings: Settings) -> Graph:
     """Replace a convolution by a Winograd convolution if that is clearly faster.
 
-    Predicted time = max(arithmetic, weight traffic) + exposed share of the smaller of both. Threads
-    divide the image or the channels, whichever is faster. For 3x3 kernels with stride 1, tiles of 4
-    outputs need 1/4 of the multiplications and 4 times the weights, tiles of 2 need 4/9 and 16/9
-    times; with stride 2, the figures are 9/16 and 9 times, 25/36 and 25/9 times. Large images with
-    few channels therefore get tiles of 4, smaller ones tiles of 3 or 2, and the smallest direct
-    convolution. Open (dynamic) sizes count as typical. An algorithm with a larger error than the
-    user allows is excluded; the fastest algorithm in measurements on this machine takes precedence.
-    With bf16 operands, tiles of 2 keep the precision, and larger tiles have f32 weights
-    (`farrier.ops.winograd`).
+    The predicted time of an algorithm is max(arithmetic, weight traffic), plus the fraction of the
+    smaller of the two that does not overlap with the larger. Threads divide either the image or the
+    channels, whichever is faster.
+
+    For 3x3 kernels with stride 1, Winograd tiles of 4 outputs need 1/4 of the multiplications and 4
+    times the weights of direct convolution; tiles of 2 need 4/9 and 16/9. With stride 2, the
+    numbers are 9/16 and 9, and 25/36 and 25/9. Large images with few channels therefore get tiles
+    of 4, smaller images tiles of 3 or 2, and the smallest images direct convolution. Open (dynamic)
+    sizes count as typical.
+
+    An algorithm with a larger error than the user allows is excluded. If measurements on this
+    machine are recorded, the algorithm that was fastest in them is chosen. With bf16 operands,
+    tiles of 2 keep the precision, and larger tiles have f32 weights (`farrier.ops.winograd`).
 
     before:
         @graph
@@ -193,8 +197,8 @@ def _layer(node: Node, rewriter: Rewriter, settings: Settings, block: int) -> La
 
 
 def _windows(w: Value, rewriter: Rewriter) -> Value | None:
-    """Return the f32 weights from which `w` may have been rounded; None if they are not in the
-    graph."""
+    """Return the f32 weights of which `w` is a rounded copy, or `w` itself if it is f32. Return
+    None if the f32 weights are not in the graph."""
     producer = rewriter.producer(w)
     if CAST.matches(producer):
         (w,) = (value for value in producer.inputs if value is not None)

@@ -17,13 +17,15 @@ if TYPE_CHECKING:
 
 
 def integer_products(graph: Graph, settings: Settings) -> Graph:
-    """Compute a Conv, MatMul or Gemm in integers if its operands are dequantized from bytes, its
-    weights are constant, and the target has fitting dot products: one exact integer sum, scaled
-    once. The zero point of the tensor becomes the value of its padding, and its contribution is
-    subtracted from the bias. A bias that is quantized with the product's own scale is added as an
-    integer. Depthwise convolutions, for which dot products do not help, sum the integers in f32,
-    where their sums are exact. Grouped convolutions stay in floating point if `merge-groups` cannot
-    fill blocks with their groups.
+    """Compute a Conv, MatMul or Gemm in integers, as one exact integer sum that is scaled once. Its
+    operands must be dequantized from bytes, its weights must be constant, and the target must have
+    fitting dot products.
+
+    The padding of the product becomes the zero point of the tensor, and the contribution of the
+    zero point to the sums is subtracted from the bias. A bias that is quantized with the product's
+    own scale is added as an integer. For depthwise convolutions dot products do not help; they sum
+    the integers in f32, where their sums are exact. Grouped convolutions stay in floating point if
+    `merge-groups` cannot fill blocks with their groups.
 
     A quantization of such a result multiplies by the reciprocal of its scale instead of dividing.
     The result may be the neighbouring integer if the quotient is within rounding of the midpoint

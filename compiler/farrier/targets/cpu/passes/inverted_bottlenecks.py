@@ -81,8 +81,9 @@ class _Search:
         self._returned = {value.name for value in graph.outputs}
 
     def before(self, node: Node) -> list[Node]:
-        """Return the convolution that computes the input image of `node`, followed by its epilogue.
-        Return an empty list if there is none, or if other nodes read the result of one of these."""
+        """Return the convolution that computes the input image of `node`, followed by the nodes of
+        its epilogue. Return an empty list if there is none, or if another node reads the result of
+        any of these nodes."""
         x = node.inputs[0]
         source = None if x is None else self._producers.get(x.name)
         first = None if source is None else self._home(source)
@@ -199,7 +200,8 @@ def _window(node: Node) -> Window:
 
 
 def _has_known_padding(window: Window, x: Value, y: Value) -> bool:
-    """Check whether the padding that a convolution reads has constant widths."""
+    """Check whether the widths of the padding around the image that a convolution reads are
+    constant."""
     last = (
         (outputs - 1) * stride + reach - before - extent
         for extent, outputs, stride, reach, before in zip(

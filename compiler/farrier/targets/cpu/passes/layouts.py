@@ -27,9 +27,9 @@ def form_of(node: Node, images: Images) -> Form:
 
 
 def halo_read(node: Node) -> int:
-    """Return the number of zeros on each side of the image with which `node` needs no bounds checks
-    for its padding. It is 0 if the operator has no padding, too much padding, or padding other than
-    zeros.
+    """Return the width of the halo (border of zeros) that an image needs so that `node` can read
+    its padding without bounds checks. It is 0 if the operator has no padding, too much padding, or
+    padding other than zeros.
 
     The number is the same on all sides, even if one side needs fewer, so that one kernel can write
     images for different readers.

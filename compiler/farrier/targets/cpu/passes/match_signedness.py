@@ -34,10 +34,11 @@ _MOVED = (Moves.ONCE, Moves.EXTREME)
 
 
 def match_signedness(graph: Graph, settings: Settings) -> Graph:
-    """Convert u8 tensors to i8, or the reverse, if they are the first factor of a product with
-    constant weights for which the target has a dot product only with the other signedness. The
-    bytes decrease or increase by 128, and the sums of the product are corrected by a constant.
-    Padding of the product is stored in memory, since its value becomes nonzero.
+    """Convert u8 tensors to i8, or the reverse, for products with constant weights. A tensor is
+    converted if it is the first factor of a product, and the target has a dot product only for the
+    other signedness. Each byte decreases or increases by 128, and the sums of the product are
+    corrected by a constant. The padding of the product is stored in memory, because its value
+    becomes nonzero.
 
     The zero points of QuantizeLinear, Requantize and DequantizeLinear nodes of such a tensor change
     by 128, and operators that move its elements move the new bytes. Bytes from another source, or
@@ -302,8 +303,8 @@ class _Change:
     # Sums -----------------------------------------------------------------------------------------
 
     def _multiply(self, node: Node, x: Value) -> None:
-        """Emit a product whose first factor is converted to the other signedness, and the
-        correction of its sums."""
+        """Emit the product `node` with `x` as its first factor, which is converted to the other
+        signedness, and the addition that corrects its sums."""
         (y,), other, w = node.outputs, self._other(x), node.inputs[1]
         weights = self._rewriter.data(w)
         assert weights is not None
@@ -345,8 +346,8 @@ class _Change:
         self._rewriter.emit(dataclasses.replace(node, inputs=inputs, attrs=attributes(**attrs)))
 
     def _padded(self, x: Value, pads: tuple[int, ...]) -> Value:
-        """Return an image, converted to the other signedness, padded with the byte that represents
-        zero in it."""
+        """Return the image `x`, which is converted to the other signedness, with padding. The value
+        of the padding is the byte that represents zero after the conversion."""
         rank = len(pads) // 2
         sides = zip(x.type.shape, pads[:rank], pads[rank:], strict=True)
         kind = dataclasses.replace(x.type, shape=tuple(n + a + b for n, a, b in sides))

@@ -76,10 +76,10 @@ def _with_sketches(
 def _first(program: TensorProgram, target: CpuTarget, threads: int) -> Space:
     """Return the schedule space of the first rule that matches a program.
 
-    If the program has open (dynamic) dims, the rule's default schedule must also apply
-    successfully, since a property that holds for constant extents may not be provable for symbols.
-    The reasons for skipping rules are recorded in `passed_over`. If no rule matches, the space is
-    that of the program's sketches, which exist for every program.
+    If the program has open (dynamic) dims, the rule's default schedule must also apply without an
+    error, because a property that holds for constant extents may not be provable for symbols. Each
+    rule that is skipped is recorded in `passed_over`, with the reason. If no rule matches, return
+    the space of the program's sketches, which exist for every program.
     """
     passed_over: list[str] = []
     space: Space | None
@@ -104,8 +104,8 @@ def _first(program: TensorProgram, target: CpuTarget, threads: int) -> Space:
 def _about(
     space: Space, program: TensorProgram | Function, target: CpuTarget, threads: int
 ) -> Space:
-    """Set the program and the features of the task and the machine on a space and on the spaces
-    that it joins; return the space."""
+    """Set two attributes of a space, and of the spaces that it joins: the program, and the features
+    of the task and the machine for the learned cost model. Return the space."""
     for part in (space, *(space.spaces if isinstance(space, JoinedSpace) else ())):
         part.program = program
         part.describe = lambda: {**task_features(program), **target.machine(threads).features()}

@@ -183,8 +183,9 @@ class AttentionKernel(RowsKernel):
         )
 
     def allowed(self, columns: Columns) -> npt.NDArray[np.bool_]:
-        """Check for each candidate that both register tiles fit in the registers and divide the
-        block of rows, and that each part contains a block."""
+        """Check three conditions for each candidate. The register tiles of both products must fit
+        in the registers. Their rows must divide the block of query rows. Each part of the query
+        rows must contain a block."""
         block, parts = columns["block"], columns["parts"]
         fits: npt.NDArray[np.bool_] = part_rows(self.rows, block, parts) * (parts - 1) < self.rows
         fits &= block <= self._longest(columns["keys"])
@@ -338,8 +339,8 @@ class AttentionKernel(RowsKernel):
         return schedule
 
     def _tile_rows(self, schedule: Schedule, decisions: Decisions) -> list[str]:
-        """Tile the output nest by blocks of rows, with one row at a time in a block; return the
-        loops around a block."""
+        """Split the loop nest that writes the output into blocks of query rows, which are processed
+        row by row. Return the loops around a block."""
         context, loops = self.context, output_loops(self.context)
         split_parts(schedule, loops[context.points[0]], self.rows, decisions, "row")
         schedule.split(loops[context.lane], self.machine.lanes, "vector", "lane")
@@ -374,7 +375,8 @@ class AttentionKernel(RowsKernel):
         self._sum_tile(schedule, self.scores, "score_row")
 
     def _pack_operands(self, schedule: Schedule, decisions: Decisions, loop: str) -> None:
-        """Pack the keys and values that need packing within each iteration of `loop`."""
+        """Pack the keys, and the values if dot products need it, within each iteration of
+        `loop`."""
         if self.packs:
             panel = decisions["score_vectors"] * self.machine.lanes
             keys = self.program.stage(PACKED)

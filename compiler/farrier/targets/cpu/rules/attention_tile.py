@@ -113,7 +113,8 @@ def _kernel(
 
 
 def _fits(tiled: TiledProduct, target: CpuTarget) -> bool:
-    """Check whether the operands and the lanes of a product divide into whole tiles."""
+    """Check whether the extents of a product are multiples of the tile's extents along the
+    reduction and along the lanes."""
     contraction = tiled.contraction
     whole = extent_of(contraction.stage, contraction.lane) % tiled.product.lanes == 0
     return whole and find_unit(contraction, target) is tiled.unit

@@ -96,7 +96,8 @@ def _dequantized(program: TensorProgram, product: BlockProduct) -> TensorProgram
 
 
 def _with(expr: Expr, values: dict[str, Expr]) -> Expr:
-    """Return an expression in which loads from some buffers are replaced by the given values."""
+    """Return the expression with each load from a buffer in `values` replaced by that buffer's
+    value."""
     match expr:
         case Load(buffer, _) if buffer.name in values:
             return values[buffer.name]

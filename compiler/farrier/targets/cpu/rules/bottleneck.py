@@ -381,8 +381,9 @@ class BottleneckKernel(ProgramKernel):
     def _split_strips(
         self, schedule: Schedule, loops: list[str], decisions: Decisions
     ) -> list[str]:
-        """Split the loop over output lines in `loops` ([n, c, y, x]) into strips, and replace it by
-        the loop within a strip. Return the loops around a strip."""
+        """Split the loop over output lines into a loop over strips and a loop over the lines of a
+        strip. `loops` are the loops [n, c, y, x], in which the loop over y is replaced by the loop
+        within a strip. Return the loops around a strip."""
         lines = decisions["lines"]
         if self._is_static:
             schedule.split(loops[2], lines, "strip", "in_strip")
@@ -392,7 +393,8 @@ class BottleneckKernel(ProgramKernel):
         return [batch, "strip"]
 
     def _tile_projection(self, schedule: Schedule, decisions: Decisions) -> list[str]:
-        """Tile the projection's output by strips; return the loops around the panels of a strip."""
+        """Tile the loop nest that writes the projection's output by strips. Return the loops within
+        which the panels of a strip are computed."""
         assert self.project is not None
         tile, lanes = Tile.of(decisions["project"]), self.machine.lanes
         output = self.project.output
@@ -415,8 +417,9 @@ class BottleneckKernel(ProgramKernel):
         return around
 
     def _tile_window(self, schedule: Schedule, loops: list[str], decisions: Decisions) -> None:
-        """Tile the nest of the depthwise convolution by panels of channels, and each panel by tiles
-        of one vector. `loops` are its outer loops followed by those over c, y and x."""
+        """Divide the loop nest of the depthwise convolution into panels of channels, and each panel
+        into register tiles with one vector of channels. `loops` are its outer loops, followed by
+        the loops over c, y and x."""
         *around, channels, y, x = loops
         tile, lanes = Tile.of(decisions["window"]), self.machine.lanes
         panel = Tile.of(decisions["expand"]).vectors * lanes

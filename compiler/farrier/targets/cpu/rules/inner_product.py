@@ -1,10 +1,11 @@
 """Rule: products with few columns or few rows, vectorized along the summed axis.
 
-The long operand is read once, along its contiguous axis, which is the summed axis: a matrix times a
-matrix of a few columns, or a few rows times a transposed matrix that is not constant. The other
-operand is small, and is made contiguous along the summed axis as well: it is already, gets another
-layout, or is copied. A tile of rows of the long operand, combined with all of the small one, keeps
-a vector of partial sums in registers for each result.
+One operand is long, the other small. Examples are a matrix times a matrix of a few columns, and a
+few rows times a transposed matrix that is not constant. The long operand must be contiguous along
+the summed axis, and is read once. The small operand must be contiguous along the summed axis as
+well; if it is not, it gets another layout (if it is constant) or is copied. A tile combines several
+rows of the long operand with the whole small operand. It keeps a vector of partial sums in
+registers for each result.
 
     for row in parallel:                                  y[m, n] = sum(x[m, k] * w[k, n])
         for k:  part[row, n, lane] += x[row, k + lane] * packed[n, k + lane]

@@ -235,8 +235,8 @@ class MatrixTileKernel(ProgramKernel):
         return Estimate(seconds + machine.fork_join + beside, terms, beside)
 
     def _point_bytes(self, lines: Floats, rows: Floats) -> Floats:
-        """Return the bytes of input that a block reads, where an element that several windows
-        contain counts once."""
+        """Return the number of bytes of input that a block reads. An element that several windows
+        of a convolution contain is counted once."""
         contraction = self.contraction
         channels = self._extent(self.depth[0])
         sides = []

@@ -79,8 +79,9 @@ _UNHELD = 1.25
 
 
 def space(function: Function, target: CpuTarget, threads: int) -> Space:
-    """Return the schedule space of a loop function, with two decisions: to share its independent
-    loops or not, and to fill the registers with values of one iteration or not."""
+    """Return the schedule space of a loop function. It has two knobs: the first decides whether
+    threads share the independent loops, the second whether an iteration keeps the largest possible
+    number of values in registers."""
     machine = target.machine(threads)
     choices = Choices(function, machine)
     plan = _Plan.of(with_choices(function, {**choices.held, **choices.parts(threads)}), machine)
@@ -190,8 +191,8 @@ class _Plan:
         return schedule
 
     def _visit(self, stmt: Stmt, times: float) -> None:
-        """Add up the work that threads will share and the work that will be vectorized, for a
-        statement that is executed `times` times."""
+        """Add two amounts for a statement that is executed `times` times: the work that threads
+        will share, and the work that will be vectorized."""
         match stmt:
             case For(_, extent, kind, body):
                 if self._is_shared(stmt, times):

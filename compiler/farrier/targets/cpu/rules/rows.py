@@ -56,9 +56,13 @@ _VECTORS = 4
 
 def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | None:
     """Return the schedule space of a program with reductions and one output; None for any other
-    program. Also None for reductions in dtypes without vector arithmetic, and for programs that
-    sketches run in a fraction of the time: contractions, which profit from register tiles, and sums
-    under guards on a remainder, whose other terms can be skipped."""
+    program.
+
+    Return None also in two cases: for reductions in dtypes without vector arithmetic, and for
+    programs for which the sketches are several times as fast. The latter are contractions, which
+    profit from register tiles, and sums with a guard on a remainder, of which most terms can be
+    skipped.
+    """
     plain = with_joined_axes(without_halos(program))
     output = plain.stages[-1] if plain.stages else None
     if output is None or len(plain.outputs) != 1 or output.buffer.name != plain.outputs[0].name:

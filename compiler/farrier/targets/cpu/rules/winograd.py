@@ -350,8 +350,8 @@ class WinogradKernel(ProgramKernel):
             schedule.unroll(unrolled)
 
     def _tile_products(self, schedule: Schedule, decisions: Decisions, chunk: str) -> str:
-        """Compute the products of one chunk point by point in register tiles, and store them in
-        scratch memory. Return the innermost loop of the sum, or "" if all its loops are
+        """Compute the products of one chunk in register tiles, one point after the other, and store
+        them in scratch memory. Return the innermost loop of the sum, or "" if all its loops are
         unrolled."""
         name, width = self.products.stage.buffer.name, self.machine.lanes
         schedule.cache_write(name, _SUM)
@@ -417,9 +417,9 @@ def _tiles(columns: Columns) -> microkernel.Tiles:
 
 
 def _spread(tiles: int, block_bytes: int, points: int) -> int:
-    """Return the number of tiles, at least `tiles`, for which to reserve memory. The elements of
-    one tile at different points are that number times `block_bytes` apart; the number is chosen
-    such that they do not compete for the same cache lines."""
+    """Return the number of tiles, at least `tiles`, for which to reserve memory in a chunk. The
+    elements of a tile at successive points are that number times `block_bytes` apart. The number is
+    chosen such that they do not compete for the same cache sets."""
 
     def competing(count: int) -> float:
         return points / (_CACHE_WAY / math.gcd(count * block_bytes, _CACHE_WAY))

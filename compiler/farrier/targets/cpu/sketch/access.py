@@ -94,8 +94,9 @@ def _access(load: Load, axes: tuple[Axis, ...], simplifier: Simplifier) -> Acces
 
 
 def _distances(layout: Layout | None, shape: tuple[Extent, ...]) -> tuple[list[float], int]:
-    """Return the distance in elements between neighbours along each axis (within a block, in a
-    blocked layout), and the axis along which adjacent elements lie in memory."""
+    """Return two values for a buffer with this layout: the distance in elements between neighbours
+    along each axis (within a block, if the axis is blocked), and the axis along which adjacent
+    elements are contiguous."""
     layout = layout or Layout.plain(len(shape))
     physical = [typical(extent) for extent in layout.physical_shape(shape)]
     distances = [0.0] * len(shape)

@@ -148,8 +148,9 @@ class NestCost:
         return guards
 
     def _guarded(self, total: Stage, tiling: Tiling) -> Floats:
-        """Return the fraction of a sum's iterations that evaluate a guard along lanes or rows. If a
-        guard depends on no other axis, tiles in the interior need none."""
+        """Return the fraction of a sum's iterations in which a guard along the lanes or rows of the
+        tile is evaluated. Tiles in the interior do not evaluate a guard that depends on no other
+        axis."""
         extents = np.array([*self.nest.extents, 1.0])
         spatial = len(self.nest.extents)
         share = np.zeros(len(tiling.lanes))
@@ -182,9 +183,9 @@ class NestCost:
         )
 
     def _blocks(self, tiling: Tiling) -> list[tuple[Floats, Floats]]:
-        """Return, for each of four nested blocks of loops, the bytes that it touches and how often
-        it runs. The blocks are one tile, all tiles along the lane axis, all tiles along the lane
-        and row axes, and the whole nest."""
+        """Return four pairs, for four blocks of loops that contain each other: the number of bytes
+        that a block accesses, and the number of times that it runs. The blocks are one tile, all
+        tiles along the lane axis, all tiles along the lane and row axes, and the whole nest."""
         extents = np.array([max(extent, 1) for extent in self.nest.extents], np.float64)
         spatial = len(extents)
         whole = np.repeat(extents[:, None], len(tiling.lanes), axis=1)

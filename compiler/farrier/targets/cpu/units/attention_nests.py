@@ -42,8 +42,8 @@ def output_loops(contraction: Contraction) -> dict[str, str]:
 
 
 def split_parts(schedule: Schedule, row: str, rows: int, decisions: Decisions, inner: str) -> None:
-    """Split the loop `row` over query rows into a loop over parts, one over blocks, and the loop
-    `inner` over the rows of a block."""
+    """Split the loop `row` over query rows into three loops: over parts, over the blocks of a part,
+    and over the rows of a block. `inner` is the name of the last one."""
     block, parts = np.array([decisions["block"]]), np.array([decisions["parts"]])
     schedule.split(row, int(part_rows(rows, block, parts)[0]), "part", "in_part")
     schedule.split("in_part", decisions["block"], "block", inner)
@@ -52,8 +52,8 @@ def split_parts(schedule: Schedule, row: str, rows: int, decisions: Decisions, i
 def tile_context(
     schedule: Schedule, contraction: Contraction, decisions: Decisions, rows: int, width: int
 ) -> list[str]:
-    """Tile the nest that writes the context by `rows` rows and by panels of vectors with `width`
-    lanes; return the loops over parts and heads."""
+    """Tile the loop nest that writes the context. A tile has `rows` rows and a panel of vectors
+    with `width` lanes. Return the loops over parts and heads."""
     loops = output_loops(contraction)
     queries = volume(contraction.stage, contraction.points)
     split_parts(schedule, loops[contraction.points[0]], queries, decisions, "in_block")
@@ -70,8 +70,8 @@ def tile_context(
 def tile_scores(
     schedule: Schedule, contraction: Contraction, decisions: Decisions, rows: int, width: int
 ) -> None:
-    """Tile the nest that writes the scores of a block by `rows` rows and by panels of vectors with
-    `width` lanes."""
+    """Tile the loop nest that writes the scores of a block of query rows. A tile has `rows` rows
+    and a panel of vectors with `width` lanes."""
     loops = output_loops(contraction)
     schedule.split(loops[contraction.points[0]], rows, "score_row", "score_in_row")
     panel = decisions["score_vectors"] * width

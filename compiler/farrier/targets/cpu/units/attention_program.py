@@ -107,7 +107,7 @@ def prepared(program: TensorProgram) -> TensorProgram | None:
 
 
 def product(stage: Stage, epilogue: tuple[Stage, ...]) -> Contraction:
-    """Return a stage that is known to be a contraction as a Contraction with its epilogue."""
+    """Return `stage`, which must be a contraction, as a Contraction with the given epilogue."""
     contraction = contraction_of(stage, epilogue)
     assert contraction is not None  # Rewrites of a contraction leave a contraction.
     return contraction
@@ -244,7 +244,7 @@ def in_whole_keys(program: TensorProgram, keys: int) -> TensorProgram:
 
 
 def _widened(stage: Stage, name: str, extent: int) -> Stage:
-    """Return the stage with the extent of one of its axes, reduced or not, changed to `extent`."""
+    """Return `stage` with its axis `name`, which may be a reduced axis, extended to `extent`."""
 
     def widened(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
         return tuple(

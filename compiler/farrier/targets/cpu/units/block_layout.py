@@ -42,8 +42,9 @@ class BlockLayout:
 
     @property
     def panel(self) -> int:
-        """The width of a panel of the weights, in vectors. It depends on the weights alone, so that
-        kernels for other sizes, with narrower tiles, can read the same constant."""
+        """The width of a panel of the weights, in vectors. It depends only on the weights.
+        Kernels for other sizes, which may use narrower tiles, can therefore read the same packed
+        constant."""
         columns = extent_of(self.product.total, self.product.lane)
         wholes = [-(-columns // (count * self.lanes)) * count for count in _WIDTHS]
         fits = [whole <= _FILLED * wholes[0] for whole in wholes]

@@ -128,8 +128,8 @@ def extent_of(stage: Stage, name: str) -> int:
 
 
 def factor_of(stage: Stage, name: str) -> int:
-    """Return the largest number that is known to divide the logical extent of a stage's axis at all
-    sizes; for a constant extent, the extent itself."""
+    """Return the largest integer that provably divides the logical extent of a stage's axis for all
+    sizes. If the extent is constant, it is the extent itself."""
     return common_factor([axis_extent(stage, name)])
 
 
@@ -279,8 +279,9 @@ def is_direct(contraction: Contraction) -> bool:
 
 
 def is_elementwise(stage: Stage, program: TensorProgram) -> bool:
-    """Check whether a stage reads each earlier stage only at its own point. A stage that
-    interleaves the phases of a transposed convolution also qualifies."""
+    """Check whether each element of a stage reads only the elements with the same indices of
+    earlier stages. A stage that interleaves the phases of a transposed convolution also
+    qualifies."""
     if isinstance(stage.body, Reduce):
         return False
     if stage.buffer.name == INTERLEAVED:

@@ -24,9 +24,9 @@ def inline_once(schedule: Schedule, stages: Sequence[Stage]) -> list[Stage]:
 
 
 def keep_values(schedule: Schedule, stages: Iterable[Stage], loop: str, lane_axis: int) -> None:
-    """Compute stages that are read at several places once, in registers, within `loop`, whose body
-    is a vector along the axis at `lane_axis`. The stages are placed in reverse order, since later
-    ones read earlier ones."""
+    """Compute each of `stages`, which are read at several places, once, in registers. They are
+    computed within `loop`, whose body is one vector along the axis with the number `lane_axis`. The
+    last stage is placed first, since later stages read earlier ones."""
     for stage in reversed(list(stages)):
         schedule.compute_at(stage.buffer.name, loop)
         schedule.set_scope(stage.buffer.name, MemoryScope.REGISTER)

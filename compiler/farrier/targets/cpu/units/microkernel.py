@@ -218,7 +218,7 @@ def busiest(units: Floats, whole: Floats, threads: int) -> Floats:
 
 
 def _panel_bytes(problem: Problem, tiles: Tiles, machine: Machine) -> Floats:
-    """Return the bytes of one slice of a panel of weights."""
+    """Return the number of bytes in one slice of a panel of weights, for each candidate."""
     panel: Floats = tiles.vectors * machine.lanes * problem.steps / tiles.slices * 4
     return panel
 
@@ -266,8 +266,8 @@ def _late(problem: Problem, tiles: Tiles, machine: Machine, lane_share: Floats) 
 
 
 def _visits(problem: Problem, tiles: Tiles, machine: Machine) -> Floats:
-    """Return how often a thread reads a panel of weights: the first tile reads it from memory, the
-    others from a cache."""
+    """Return how often a thread reads a panel of weights. Each tile of the panel reads it once: the
+    first tile from memory, the others from a cache."""
     if problem.depthwise:
         return np.ones(len(tiles.vectors))
     count = _row_tiles(problem, tiles) * np.ceil(problem.points[1] / tiles.columns)
@@ -375,8 +375,8 @@ def _parts(extent: Floats | float, tile: Floats) -> list[tuple[Floats, Floats]]:
 def _one_tile(
     problem: Problem, tiles: Tiles, machine: Machine, v: Floats, r: Floats, c: Floats
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return the cycles of one tile of v vectors by r x c points: in total, by latency, by load
-    ports, and by fetching from beyond the first-level cache."""
+    """Return four numbers of cycles for one tile of `v` vectors by `r` × `c` points: the total, and
+    the cycles due to latency, to load ports, and to fetching from beyond the first-level cache."""
     steps = problem.steps / tiles.slices
     parts = (_window if problem.depthwise else _product)(problem, tiles, machine, v, r, c)
     panel_bytes = steps * v * machine.lanes * 4

@@ -43,9 +43,9 @@ def share(schedule: Schedule, loops: Sequence[str], threads: int) -> None:
 
 
 def _joinable(function: Function, loops: Sequence[str]) -> Sequence[str]:
-    """Return the outermost of `loops` that can be fused. A loop that may have no iterations is not
-    fused with outer loops of several iterations, because indices would be computed by division by
-    its extent."""
+    """Return the longest prefix of `loops` (outermost first) that can be fused into one loop. A
+    loop that may have no iterations is not fused with loops around it, because the fused loop would
+    compute indices by division by its extent."""
     extents = exact_extents(function)
     for used, loop in enumerate(loops):
         if bounds(extents[loop])[0] < 1 and any(extents[other] != 1 for other in loops[:used]):

@@ -45,8 +45,8 @@ PACKED = "packed"
 def hoist_padding(
     program: TensorProgram, contraction: Contraction, name: str = PADDED
 ) -> TensorProgram:
-    """Return the program with the padded broadcast operand as a separate stage, so that tiles read
-    it without bounds checks.
+    """Return the program with an additional stage that contains the broadcast operand with its
+    padding. Tiles read the result of that stage without bounds checks.
 
     before:  conv[n, oc, o] = sum((x[n, ic, o + k - 1] if 0 <= o + k - 1 < 8 else 0) * w[oc, ic, k])
     after:   padded[n, ic, p] = x[n, ic, p - 1] if 0 <= p - 1 < 8 else 0
@@ -90,8 +90,8 @@ def window_copy(program: TensorProgram) -> str:
 
 
 def by_first_use(program: TensorProgram) -> TensorProgram:
-    """Return the program with each stage that is not a reduction moved directly before its first
-    reader, so that operands of the epilogue come after the contraction.
+    """Return the program with its elementwise stages moved as late as possible: directly before
+    their first reader. The operands of an epilogue then come after the contraction.
 
     before:  wide[m, n] = cast(f32, r[m, n])
              matmul[m, n] = sum(a[m, k] * b[k, n])
@@ -116,8 +116,8 @@ def by_first_use(program: TensorProgram) -> TensorProgram:
 def pack_lane_operand(
     program: TensorProgram, contraction: Contraction, name: str = PACKED
 ) -> TensorProgram:
-    """Return the program with the vector operand copied in a separate stage whose last axis is the
-    lane axis, so that a vector is a single load.
+    """Return the program with an additional stage that copies the vector operand. The last axis of
+    the copy is the lane axis, so that a vector is a single load.
 
     before:  matmul[b, m, n] = sum(a[b, m, k] * t[b, n, k])
     after:   packed[b, k, n] = t[b, n, k]
@@ -171,8 +171,9 @@ def group_axis(stage: Stage, grouping: Neighbours) -> int:
 def lay_out_packed(
     schedule: Schedule, stage: Stage, panel: int, grouping: Neighbours | None
 ) -> None:
-    """Change the layout of a packed operand to panels of `panel` lanes (0: one panel for all
-    lanes), each in the order in which sums read it, with groups of neighbours contiguous."""
+    """Change the layout of a packed operand to panels of `panel` lanes (0: a single panel). Within
+    a panel, elements are in the order in which the sums read them; if `grouping` is set, the
+    elements of a dot product's group are contiguous."""
     *others, lane = range(len(stage.axes))
     dims = [PhysicalDim(axis) for axis in others]
     inner = [PhysicalDim(lane, 1, panel)]

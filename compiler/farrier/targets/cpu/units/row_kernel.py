@@ -255,8 +255,9 @@ class RowKernel(ProgramKernel):
             share(schedule, outer, self.machine.threads)
 
     def _serves_a_row(self, stage: Stage) -> bool:
-        """Check whether a stage computes, from the result of a reduction, a value that many
-        elements read, such as a reciprocal that should not be computed for each of them."""
+        """Check whether a stage computes a single value for each row from the result of a
+        reduction, such as a reciprocal. Many elements of the row read this value, so it should be
+        computed only once."""
         name, stages = stage.buffer.name, self.program.stages
         reduced = {s.buffer.name for s in stages if isinstance(s.body, Reduce)}
         if not any(load.buffer.name in reduced for load in loads(stage.body)):
@@ -288,8 +289,8 @@ class RowKernel(ProgramKernel):
         return outer
 
     def _order_rows(self, schedule: Schedule, block: int) -> list[str]:
-        """For an output with one element in each row, split the last axis into vectors of rows;
-        return the loops over the vectors and over the other axes."""
+        """Reorder the loops of an output that has one element for each row: the last axis is split
+        into vectors of rows. Return the loops over the vectors and over the other axes."""
         loops = [f"{self.output.buffer.name}_{axis.name}" for axis in self.output.axes]
         if block > 1:
             loops[-1], in_block = schedule.split(loops[-1], block)

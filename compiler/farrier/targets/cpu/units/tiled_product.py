@@ -146,8 +146,8 @@ class TiledProduct:
         return steps
 
     def tensorize(self, schedule: Schedule, rows: int) -> None:
-        """Replace the loops over the tiles that `place` created by instructions. The layouts and
-        memory scopes of the operands must be final."""
+        """Replace the loops over the tiles, which `place` has created, by tensor intrinsics. The
+        layouts and memory scopes of the operands must not change afterwards."""
         product = self.product
         schedule.tensorize(f"{self.prefix}zero_row", product.zero_name(rows))
         schedule.tensorize(f"{self.prefix}sum_row", product.product_name(rows, self.depth[1]))
@@ -162,8 +162,8 @@ class TiledProduct:
             schedule.transform_layout(buffer, Layout.blocked(rank, lane, width))
 
     def _order_reduction(self, schedule: Schedule) -> tuple[list[str], str]:
-        """Split the reduction; return the loops over its steps, and the loop within one
-        instruction."""
+        """Split the loops of the reduction into steps of one instruction. Return the loops over the
+        steps, and the loop within one instruction."""
         prefix, (axis, depth) = self.contraction.stage.buffer.name, self.depth
         names = f"{self.prefix}step", f"{self.prefix}product"
         step, within = schedule.split(f"{prefix}_{axis}", depth, *names)
@@ -179,8 +179,9 @@ class TiledProduct:
         steps: Sequence[str] = (),
         product: str = "",
     ) -> None:
-        """Split one of the block's nests into tiles, with the loops `steps` outside the tiles and
-        the loop `product` inside them. The loop named `short` + "_row" covers one tile."""
+        """Split one of the block's loop nests, whose loops have names that begin with `prefix`,
+        into tiles. The loops `steps` are outside of the tiles, and the loop `product` is inside
+        them. The loop over the tiles' rows is named `short` + "_row"."""
         contraction, short = self.contraction, f"{self.prefix}{short}"
         line, row = self.tiled
         axes = (axis.name for axis in contraction.stage.axes)

@@ -305,9 +305,9 @@ class TiledSum:
         return next((step for step in reversed(steps) if step not in unrolled), "")
 
     def _short_loop(self, schedule: Schedule, steps: list[str]) -> list[str]:
-        """Return the innermost loop to unroll, as a list: the whole loop if it has few iterations,
-        or else a new loop over two iterations. More unrolling is not useful, since unpacked groups
-        leave no registers for further addresses and counters."""
+        """Return the loop to unroll, as a list: the innermost loop if it has few iterations, or
+        else a new loop over two of its iterations. Unpacked groups occupy registers, so longer
+        unrolled code would lack registers for addresses and counters."""
         at = max((n for n, step in enumerate(steps) if schedule.extent(step) != 1), default=-1)
         extent = schedule.extent(steps[at])
         if at < 0 or not isinstance(extent, int):
@@ -370,8 +370,9 @@ class TiledSum:
         schedule.vectorize(loop)
 
     def _read_line(self, schedule: Schedule, loop: str) -> None:
-        """At the start of each iteration of `loop`, load the elements of the input line that all
-        its inner taps (positions in the convolution kernel) and columns read.
+        """At the start of each iteration of `loop`, load a line of the input into registers: all
+        elements that the iteration reads in its loops over taps (positions in the convolution
+        kernel) and columns.
 
         before:  for row: for vector:
                      for tap in 3: for column in 7: s[row, column] += x[row, column + tap] * w[tap]

@@ -268,7 +268,8 @@ class Lane(Elaboratable):
         return wide.as_unsigned()
 
     def _bounded(self, m: Design, nearest: Value) -> Value:
-        """Return an integer plus the zero point of QUANTIZE, within its bounds."""
+        """Return `nearest`, a rounded integer, plus the zero point of QUANTIZE, clamped to the
+        bounds of QUANTIZE."""
         bits = QUANTIZE_BITS
         zero, low, high = (self.immediate[bits * n : bits * (n + 1)].as_signed() for n in range(3))
         total = Signal(signed(20))

@@ -11,7 +11,8 @@ from farrier.targets.dae.instructions import MODULE_OF, Kind, Module, formats
 
 
 def fields_of(word: Value, kind: Kind, accelerator: Accelerator) -> Mapping[str, Value]:
-    """Return the fields of an instruction of the given kind, as slices of its word."""
+    """Return the fields of the instruction word `word`, by name, as slices of the signal. `kind` is
+    the kind of the instruction."""
     parts, at = {}, 0
     for field in formats(accelerator)[kind]:
         part = word[at : at + field.bits]

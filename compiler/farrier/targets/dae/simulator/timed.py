@@ -88,7 +88,8 @@ _ANSWER = 2  # A store takes the answer, and is done.
 
 
 def work_of(instruction: Instruction, accelerator: Accelerator) -> Work:
-    """Return the cycles that an instruction takes in its module and at the port."""
+    """Return the cycles that an instruction takes in its module, and those in which it uses the
+    memory port."""
     match instruction.kind:
         case Kind.LOAD:
             return _load(instruction, accelerator)

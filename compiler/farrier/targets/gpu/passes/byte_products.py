@@ -8,10 +8,10 @@ from farrier.passes.settings import Settings
 
 
 def byte_products(graph: Graph, settings: Settings) -> Graph:
-    """Compute a Conv, MatMul or Gemm in integers if its operands are dequantized from bytes, its
-    weights are constant, and the GPU's subgroups multiply bytes: one exact integer sum, scaled
-    once. The zero point of the tensor becomes the value of its padding, and its contribution is
-    subtracted from the bias.
+    """Compute a Conv, MatMul or Gemm in integers, as one exact integer sum that is scaled once. Its
+    operands must be dequantized from bytes, its weights must be constant, and the GPU's subgroups
+    must be able to multiply bytes. The padding of the product becomes the zero point of the tensor,
+    and the contribution of the zero point to the sums is subtracted from the bias.
 
     before:
         @graph

@@ -120,8 +120,8 @@ class _Placement:
         self._rewriter.emit(dataclasses.replace(node, inputs=inputs, outputs=outputs))
 
     def _written(self, value: Value) -> Value:
-        """Return a value in its producer's layout. An output of the model keeps its name for the
-        plain copy."""
+        """Return `value` with the layout in which its producer writes it. If it is an output of the
+        model in another layout, it gets another name; its plain copy has the name of the output."""
         written = value
         if value.name in self._last:
             returned = value.name in self._returned
@@ -150,7 +150,8 @@ class _Placement:
         return self._copy(value, True) if wants and not is_last else written
 
     def _copy(self, value: Value, last: bool) -> Value:
-        """Return a value in the other layout, converted once for all its readers."""
+        """Return `value` with its channels innermost if `last` is true, else in plain layout. All
+        readers of the copy share one conversion."""
         layout = Layout.channels_last(value.type.rank) if last else None
         key = (value.name, layout)
         if key not in self._copies:
