@@ -33,6 +33,21 @@ def test_the_tiles_are_where_the_nest_begins():
     """)
 
 
+def test_a_loop_of_one_iteration_runs_along_any_axis():
+    source = """
+@function
+def clear(t: i32[3, 4]):
+    for v in serial(3):
+        for m in serial(1):
+            for n in serial(4):
+                t[v, n] = i32(0)
+"""
+    assert body(scheduled(source, 'tensorize("m", "mve_zero_i32_1")')) == text("""
+        for v in serial(3):
+            intrinsic('mve_zero_i32_1', tile(t[v, 0], 0, 1))
+    """)
+
+
 def test_lanes_that_are_vectorized_are_the_same():
     steps = ('vectorize("l")', f'tensorize("l", "{NAME}")')
     assert scheduled(FITTING, *steps) == scheduled(FITTING, steps[1])

@@ -133,6 +133,12 @@ class _Match:
                     )
                 axis_steps[loop] = axis, step
         own = [self._in_nest(index) for index in at]
+        # A loop with a single iteration runs along any axis.
+        taken = {axis for axis, _ in axis_steps.values()}
+        free = [axis for axis in range(len(indices)) if axis not in taken] or [0]
+        for loop in own:
+            if loop not in axis_steps and self._simplifier.bounds(loop) == (0, 0):
+                axis_steps[loop] = free[0], 1
         if axis_steps.keys() != set(own):
             self._nest.fail(f"{self._name} runs along axes of {tile.name} that the nest does not")
         axes, steps = zip(*(axis_steps[loop] for loop in own), strict=True) if own else ((), ())

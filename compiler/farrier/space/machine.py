@@ -61,6 +61,11 @@ class Machine:
         return self if lanes == self.lanes else dataclasses.replace(self, lanes=lanes)
 
     @property
+    def has_caches(self) -> bool:
+        """Check whether some memory is slower than the nearest."""
+        return self.l1_bytes < max(self.l2_bytes, self.l3_bytes)
+
+    @property
     def fork_join(self) -> float:
         """The overhead of a parallel loop in seconds, measured by `bench/pool.py`, including the
         wait for the last thread."""

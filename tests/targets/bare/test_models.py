@@ -57,7 +57,9 @@ def test_a_quantized_model_equals_the_reference_on_every_emulated_core(quantized
         pytest.skip(why)
     model, samples = quantized
     artifact = farrier.compile(model, target=board, verify=False)
-    assert any(kernel.factors == "u8 i8 i32" for kernel in artifact.manifest.kernels)
+    has_vectors = "mve" in CORES[BOARDS[board].core].extensions
+    factors = "i8 i8 i32" if has_vectors else "u8 i8 i32"
+    assert any(kernel.factors == factors for kernel in artifact.manifest.kernels)
     (expected,) = reference(model, samples[1])
     (outcome,) = artifact.run(samples[1]).values()
     step = np.diff(np.unique(expected)).min()
@@ -73,6 +75,61 @@ def test_a_verified_model_of_floats_is_right():
     (name,) = (spec.name for spec in artifact.manifest.outputs)
     expected = {name: reference(model, inputs)[0]}
     assert difference(artifact.run(inputs), expected) < 1e-5
+
+
+def integer_products():
+    """Products of i8 whose sums are groups of 16, 8 or 4 bytes, or of none of these, by one row and
+    several, for whole vectors of results and others; and a padded convolution of each kind."""
+    rng = np.random.default_rng(3)
+    nodes, constants, inputs, outputs = [], [], {}, []
+
+    def constant(name, values):
+        constants.append(numpy_helper.from_array(values, name))
+        return name
+
+    def random(*shape):
+        return rng.integers(-128, 128, shape).astype(np.int8)
+
+    for rows, depth, columns in [(5, 80, 8), (3, 24, 4), (2, 20, 12), (7, 7, 5), (1, 33, 3)]:
+        name = f"m{depth}"
+        inputs[f"{name}_x"] = random(rows, depth)
+        nodes.append(helper.make_node(
+            "MatMulInteger", [f"{name}_x", constant(f"{name}_w", random(depth, columns))], [name]
+        ))  # fmt: skip
+        outputs.append(helper.make_tensor_value_info(name, TensorProto.INT32, (rows, columns)))
+    scale, zero = constant("scale", np.float32(0.01)), constant("zero", np.int8(-3))
+    none = constant("none", np.int8(0))
+    for channels, filters in [(16, 8), (8, 12), (3, 7)]:
+        name = f"c{channels}"
+        inputs[f"{name}_x"] = random(1, channels, 5, 7)
+        weights = constant(f"{name}_w", random(filters, channels, 3, 3))
+        wanted = constant(f"{name}_scale", np.float32(0.7))
+        operands = [f"{name}_x", scale, zero, weights, scale, none, wanted, zero]
+        nodes.append(helper.make_node("QLinearConv", operands, [name], pads=[1] * 4))
+        outputs.append(helper.make_tensor_value_info(name, TensorProto.INT8, (1, filters, 5, 7)))
+    declared = [
+        helper.make_tensor_value_info(name, TensorProto.INT8, x.shape) for name, x in inputs.items()
+    ]
+    graph = helper.make_graph(nodes, "products", declared, outputs, constants)
+    opsets = [helper.make_opsetid("", 18)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
+    return model, inputs
+
+
+@pytest.mark.parametrize("board", ["mps2-an386", "mps3-an547"])
+def test_products_of_bytes_are_right_for_every_length_of_a_sum(board):
+    if why := lacks(board):
+        pytest.skip(why)
+    model, inputs = integer_products()
+    artifact = farrier.compile(model, target=board, verify=False)
+    rules = [kernel.rule for kernel in artifact.manifest.kernels]
+    has_vectors = "mve" in CORES[BOARDS[board].core].extensions
+    assert rules.count("matrix_tile") == (5 if has_vectors else 0)
+    outcome = artifact.run(inputs)
+    for name, expected in zip(outcome, reference(model, inputs), strict=True):
+        assert np.unique(expected).size > 2
+        # A convolution's result is rounded once here, and may lie on a tie there.
+        np.testing.assert_allclose(outcome[name], expected, atol=name[0] == "c", err_msg=name)
 
 
 def functions():

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from farrier.errors import UsageError
+from farrier.ir.types import DType
 from farrier.targets.bare.boards import BOARDS, Board, emulated_board
-from farrier.targets.bare.cores import CORES, DSP, MULTIPLIES, Core
+from farrier.targets.bare.cores import CORES, DSP, MULTIPLIES, MVE, Core
 from farrier.targets.cpu.backend import CpuBackend
 from farrier.targets.cpu.target import CpuTarget, as_cpu
 from farrier.targets.describing import KnownMachine
@@ -18,7 +19,7 @@ from farrier_device.describe import MachineDescription
 
 if TYPE_CHECKING:
     from farrier.artifact.code import ModelCode
-    from farrier.intrinsics import Dot
+    from farrier.intrinsics import Dot, TensorIntrinsic
     from farrier.ir.loop import Function
     from farrier.ir.tensor import TensorProgram
     from farrier.llvm import LLVMMachine
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from farrier.partition.program import DriverProgram
     from farrier.passes.passes import Pass
     from farrier.targets.cpu.assemble import Plan
+    from farrier.targets.cpu.units.tile_unit import TileUnit
     from farrier.targets.exporting import Exportable, Exported
     from farrier.targets.interface import Interface
     from farrier.targets.linked import LinkedModel
@@ -39,6 +41,7 @@ OBJECT = "relocatable"
 # The core has no caches. All memory responds in one or two cycles, so the whole memory is treated
 # as a first-level cache.
 _NEAR = 64 << 10
+_VECTORS = 8  # The vector registers of MVE.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -69,7 +72,7 @@ class BareTarget(CpuTarget):
 
     @property
     def instructions(self) -> Instructions:
-        from farrier.targets.bare.intrinsics import to_nearest_i32
+        from farrier.targets.bare.intrinsics import rounded_high, to_nearest_i32
         from farrier.targets.llvm.builder import Instructions
 
         core = self.known_core
@@ -79,6 +82,7 @@ class BareTarget(CpuTarget):
             has_pool=False,
             fuses=bool(self.figures["fused"]),
             to_nearest_i32=to_nearest_i32 if core.has_dsp and core.has_floats else None,
+            rounded_high=rounded_high if self.has_vectors else None,
         )
 
     def for_kernels(self, count: int) -> _SharedFlash:
@@ -90,10 +94,22 @@ class BareTarget(CpuTarget):
         return self.known_core.code_weight
 
     @property
+    def has_vectors(self) -> bool:
+        """Check whether the core has vectors (MVE)."""
+        return MVE in self.features
+
+    @property
     def dots(self) -> Sequence[Dot]:
         from farrier.targets.bare.intrinsics import DOTS
 
-        return DOTS
+        # Products of vectors take i8, to which `match-signedness` converts u8.
+        return [dot for dot in DOTS if dot.left is DType.I8] if self.has_vectors else DOTS
+
+    @property
+    def tile_units(self) -> Sequence[TileUnit]:
+        from farrier.targets.bare.vector_products import tile_units
+
+        return tile_units(self)
 
     @property
     def support(self) -> str:
@@ -136,7 +152,7 @@ class BareBackend(CpuBackend):
                 f"no core of {machine.arch} is called {machine.cpu!r}",
                 hint=f"cpu is a board ({', '.join(BOARDS)}) or a core ({', '.join(CORES)})",
             )
-        features = set(machine.features) & {MULTIPLIES, DSP}
+        features = set(machine.features) & {MULTIPLIES, DSP, MVE}
         if MULTIPLIES not in features:
             raise UsageError(
                 f"the machine {machine.cpu} lacks {MULTIPLIES}, a multiplication, which all code "
@@ -148,8 +164,8 @@ class BareBackend(CpuBackend):
             triple=core.triple,
             cpu=core.cpu,
             features=tuple(sorted(features)),
-            vector_bits=32,
-            registers=core.registers,
+            vector_bits=128 if MVE in features else 32,
+            registers=_VECTORS if MVE in features else core.registers,
             cores=1,
             l1_bytes=_NEAR,
             l2_bytes=_NEAR,
@@ -163,6 +179,12 @@ class BareBackend(CpuBackend):
 
     def implied(self, cpu: str) -> frozenset[str]:
         return frozenset()
+
+    @property
+    def intrinsics(self) -> Sequence[TensorIntrinsic]:
+        from farrier.targets.bare.vector_products import INTRINSICS
+
+        return INTRINSICS
 
     # -- running its code on this machine
 

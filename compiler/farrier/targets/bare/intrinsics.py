@@ -60,6 +60,11 @@ def to_nearest_i32(b: Builder, x: Operand) -> Operand:
     return b.bitcast(b.call("llvm.arm.vcvtr.f32", F32, x), I32)
 
 
+def rounded_high(b: Builder, x: Operand, y: Operand) -> Operand:
+    """Emit VRMULH, which computes the upper half of x · y + 2³¹ in each of four lanes."""
+    return b.call("llvm.arm.mve.vrmulh.v4i32", x.type, x, y, instr.number_of(I32, 0))
+
+
 def _dots(feature: str, add_of: Callable[[DType, DType], _Add], parts: int) -> tuple[Dot, ...]:
     """Return the dot products of u8 with i8 and of i8 with i8. `add_of` returns the emitter for the
     dtypes of the factors."""

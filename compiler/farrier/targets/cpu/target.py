@@ -147,14 +147,21 @@ class CpuTarget(Target):
         features = self.required_features
         return next((each for each in self.table_lookups if each.feature in features), None)
 
+    def units_of(self, left: DType, right: DType) -> tuple[TileUnit, ...]:
+        """Return the units that multiply tiles with elements of the dtypes `left` and `right`, best
+        first."""
+        features = self.required_features
+        return tuple(
+            unit
+            for unit in self.tile_units
+            if (unit.product.left, unit.product.right) == (left, right)
+            and unit.product.features <= features
+        )
+
     def unit_of(self, left: DType, right: DType) -> TileUnit | None:
-        """Return the unit that multiplies tiles with elements of the dtypes `left` and `right`;
-        None if the machine has none."""
-        for unit in self.tile_units:
-            product = unit.product
-            if (product.left, product.right) == (left, right):
-                return unit if product.features <= self.required_features else None
-        return None
+        """Return the best unit that multiplies tiles with elements of the dtypes `left` and
+        `right`; None if the machine has none."""
+        return next(iter(self.units_of(left, right)), None)
 
 
 def as_cpu(target: Target) -> CpuTarget:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from farrier.ir import instr
-from farrier.ir.expr import Binary, BinaryOp, Const, Expr, Unary, UnaryOp
+from farrier.ir.expr import Binary, BinaryOp, Cast, Const, Expr, Unary, UnaryOp, dtype_of
 from farrier.ir.instr import I32, Constant, Instruction, Operand, vector
 from farrier.ir.types import DType
 from farrier.targets.llvm import math_functions, narrow_floats
@@ -155,6 +155,27 @@ def rounding_of(expr: Expr) -> Rounding | None:
     if abs(offset.value) >= 1 << 24 or not float(offset.value).is_integer():
         return None
     return Rounding(expr.operand, int(offset.value))
+
+
+def rounded_high_of(expr: Cast) -> tuple[Expr, Expr] | None:
+    """Return x and y of an expression of the form i32((i64(x) · i64(y) + 2³¹) >> 32), which is the
+    rounded upper half of a product of i32; None for any other expression."""
+    half, places = Const(1 << 31, DType.I64), Const(32, DType.I64)
+    match expr:
+        case Cast(
+            DType.I32,
+            Binary(
+                BinaryOp.SHR,
+                Binary(
+                    BinaryOp.ADD,
+                    Binary(BinaryOp.MUL, Cast(DType.I64, x), Cast(DType.I64, y)),
+                    added,
+                ),
+                right,
+            ),
+        ) if (added, right) == (half, places) and {dtype_of(x), dtype_of(y)} == {DType.I32}:
+            return x, y
+    return None
 
 
 def held_by_i32(dtype: DType) -> bool:

@@ -63,6 +63,7 @@ class LoopScope:
 
 
 Nearest: TypeAlias = Callable[["Builder", Operand], Operand]
+RoundedHigh: TypeAlias = Callable[["Builder", Operand, Operand], Operand]
 Scale: TypeAlias = Callable[["Builder", Operand, Operand, Operand], Operand]
 
 
@@ -78,8 +79,9 @@ class Instructions:
     return NaN if an operand is NaN. `counts_loops`: the overhead of loop counters is significant.
     `takes_lanes`: its dot product can take one lane of a register as the factor for all lanes.
     `to_nearest_i32(b, x)` converts an f32 to an i32 with ties to even, saturation, and NaN to 0, if
-    that is cheaper than rounding to a float first. `pair_reach` is the largest offset in bytes of
-    an instruction that loads or stores two vectors, 0 if there is none. `index_bits` is the width
+    that is cheaper than rounding to a float first. `rounded_high(b, x, y)` is the upper half of
+    x · y + 2³¹, for vectors of four i32. `pair_reach` is the largest offset in bytes of an
+    instruction that loads or stores two vectors, 0 if there is none. `index_bits` is the width
     of addresses. `has_pool`: a thread pool runs parallel loops; otherwise they are serial.
     `attributes` are LLVM attributes for every function, and `spaces` numbers the address spaces
     other than the default one.
@@ -97,6 +99,7 @@ class Instructions:
     index_bits: int = 64
     has_pool: bool = True
     to_nearest_i32: Nearest | None = None
+    rounded_high: RoundedHigh | None = None
     attributes: tuple[str, ...] = ()
     spaces: Mapping[MemoryScope, int] = dataclasses.field(default_factory=dict)
 

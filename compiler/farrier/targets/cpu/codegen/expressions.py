@@ -52,6 +52,7 @@ _INDEX_OPS = frozenset(
     )
 )
 
+_WHOLE = 4  # The i32 lanes of the vectors that `Instructions.rounded_high` takes.
 
 Maker: TypeAlias = Callable[[], Value]  # Emits one expression at the current position.
 
@@ -144,7 +145,8 @@ class Expressions:
                 return self._select(expr)
             case Cast(dtype, operand):
                 x = self._maker(operand)
-                return self._rounded_cast(expr, lambda: arithmetic.cast(self.b, dtype, x()))
+                plain = self._rounded_cast(expr, lambda: arithmetic.cast(self.b, dtype, x()))
+                return self._rounded_high(expr, plain)
             case ByteTable():
                 x = self._maker(expr.operand)
                 return lambda: look_up(self.b, self._table_lookup, expr, x())
@@ -173,6 +175,24 @@ class Expressions:
             return arithmetic.rounded_cast(self.b, cast.dtype, value, parts.offset)
 
         return rounded
+
+    def _rounded_high(self, cast: Cast, otherwise: Maker) -> Maker:
+        """Return a closure that computes the rounded upper half of a product by a single
+        instruction of the target; return `otherwise` if the target has none."""
+        factors = arithmetic.rounded_high_of(cast)
+        multiply = self.b.instructions.rounded_high
+        if factors is None or multiply is None:
+            return otherwise
+        left, right = map(self._maker, factors)
+
+        def upper() -> Value:
+            x, y, lanes = left(), right(), self.bindings.lanes
+            if lanes != _WHOLE or max(x.lanes, y.lanes) != lanes:
+                return otherwise()
+            sides = (self.b.widen(side, lanes).operand for side in (x, y))
+            return Value(multiply(self.b, *sides), DType.I32, lanes)
+
+        return upper
 
     def register_range(self, node: Load | Store) -> tuple[int, int]:
         """Return two numbers for an access to a register buffer in a vectorized loop: the element

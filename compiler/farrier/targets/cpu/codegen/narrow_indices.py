@@ -97,7 +97,7 @@ class _Narrowing:
             self._bounds[x] = bounds
         elif x.operation in _MEETS and all(map(self._is_narrow_if_wide, x.operands)):
             x.operands = tuple(map(self._narrow, x.operands))
-            if x.operation is instr.TRUNC and x.type.element == I32.element:
+            if x.operation is instr.TRUNC and x.type == x.operands[0].type:
                 x.operation = instr.BITCAST
         else:
             x.operands = tuple(self.as_before(operand, written) for operand in x.operands)

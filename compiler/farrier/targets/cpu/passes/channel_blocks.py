@@ -86,9 +86,8 @@ def _blocks(node: Node, target: CpuTarget, floats: DType) -> frozenset[int]:
     left, right = (floats if v.type.dtype is DType.F32 else v.type.dtype for v in (x, w))
     dot = target.dot_of(left, right, y.dtype)
     of_dots = () if dot is None else (block_for(dot, target),)
-    unit = target.unit_of(left, right)
-    of_tiles = () if unit is None else unit.blocks_of(y.shape[1], target.lanes)
-    return frozenset((*of_dots, *of_tiles))
+    of_tiles = [unit.blocks_of(y.shape[1], target.lanes) for unit in target.units_of(left, right)]
+    return frozenset(of_dots).union(*of_tiles)
 
 
 def _fills(node: Node, block: int, merges: bool) -> bool:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -48,7 +49,7 @@ from farrier.targets.cpu.units.contraction import (
 )
 from farrier.targets.cpu.units.epilogue import inline_once, keep_values
 from farrier.targets.cpu.units.nests import loop_extents, run_parallel
-from farrier.targets.cpu.units.operands import by_first_use
+from farrier.targets.cpu.units.operands import by_first_use, lay_out_copy, window_copy
 from farrier.targets.cpu.units.program_kernel import ProgramKernel
 from farrier.targets.cpu.units.tile_unit import TileUnit, panels_cover
 from farrier.targets.cpu.units.tiled_product import TiledProduct, find_unit
@@ -66,7 +67,8 @@ def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | No
     if program.dims:
         return None
     program = by_first_use(without_halos(program))
-    contraction = find_contraction(program)
+    copied = window_copy(program)
+    contraction = find_contraction(program, leading=(copied,))
     unit = None if contraction is None else find_unit(contraction, target)
     if contraction is None or unit is None:
         return None
@@ -77,9 +79,10 @@ def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | No
     program = accumulate(program)
     sums = (isinstance(stage.body, Reduce) for stage in program.stages)
     program = accumulate(program, list(sums).index(True))
-    accumulated = find_contraction(program)
+    accumulated = find_contraction(program, leading=(copied,))
     assert accumulated is not None  # A rewritten contraction is still a contraction.
-    kernel = MatrixTileKernel(program, TiledProduct(accumulated, unit), width, machine)
+    product, has_pool = TiledProduct(accumulated, unit), target.instructions.has_pool
+    kernel = MatrixTileKernel(program, product, width, machine, has_pool, copied)
     return Space.of(RULE, kernel) if kernel.tiled_product.rows and kernel.wide else None
 
 
@@ -100,6 +103,9 @@ class MatrixTileKernel(ProgramKernel):
     tiled_product: TiledProduct
     width: int  # The lanes of a vector of results, which spans one tile or several.
     machine: Machine
+    has_pool: bool  # The same as `Instructions.has_pool`.
+    # The name of the stage that copies the padded input for each line of tiles, or "".
+    copied: str
 
     @property
     def contraction(self) -> Contraction:
@@ -159,7 +165,7 @@ class MatrixTileKernel(ProgramKernel):
             Knob("wide", self.wide),
             # With 1, all panels of a block of rows are computed in succession.
             Knob("order", (0, 1)),
-            Knob("prefetch", (0, 1)),
+            Knob("prefetch", (0, 1) if self.machine.has_caches else (0,)),
         )
 
     def allowed(self, columns: Columns) -> npt.NDArray[np.bool_]:
@@ -170,6 +176,8 @@ class MatrixTileKernel(ProgramKernel):
         fits = self._registers(columns) <= self.unit.registers
         fits &= columns["rows"] * high <= self._extent(self.tiled[1])
         fits &= lines <= self._extent(self.tiled[0])
+        if self.copied:  # Another order would copy a line again for each panel.
+            fits &= columns["order"] == 1
         ahead = (columns["order"] == 0) & (lanes < self._lanes)
         fits &= (columns["prefetch"] == 0) | ahead
         return np.asarray(fits)
@@ -260,9 +268,19 @@ class MatrixTileKernel(ProgramKernel):
         steps = self.tiled_product.place(schedule, outer[-1], rows, self.width)
         if decisions["prefetch"]:
             schedule.prefetch(contraction.vector_load.buffer.name, "panel", steps[-1])
+        if self.copied:
+            self._copy_window(schedule, outer)
         self.tiled_product.tensorize(schedule, rows)
-        run_parallel(schedule, outer)
+        if self.has_pool:
+            run_parallel(schedule, outer)
         return schedule
+
+    def _copy_window(self, schedule: Schedule, outer: Sequence[str]) -> None:
+        """Copy the padded input that a line of tiles reads, by vectors."""
+        stage = self.program.stage(self.copied)
+        schedule.compute_at(self.copied, outer[-3] if self.tiled[0] else outer[-2])
+        layout, width = stage.buffer.layout, self.product.group
+        schedule.vectorize(lay_out_copy(schedule, stage, layout, width))
 
     def _lay_out_weights(self, schedule: Schedule, panel: int) -> None:
         """Lay out the weights in panels of lanes, each in the order in which the reduction reads

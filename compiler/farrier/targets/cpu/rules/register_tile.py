@@ -57,6 +57,7 @@ from farrier.targets.cpu.units.operands import (
     PADDED,
     by_first_use,
     hoist_padding,
+    lay_out_copy,
     lay_out_packed,
     pack,
     pack_groups,
@@ -215,9 +216,8 @@ class RegisterTileKernel(ProgramKernel):
 
     @property
     def _prefetches(self) -> bool:
-        """True if weights may be prefetched: they are constant and not unpacked. Machines without
-        caches do not prefetch."""
-        return is_constant(self.contraction.vector_load) and not self._sum.parts
+        """True if weights may be prefetched: they are constant, and the machine has caches."""
+        return is_constant(self.contraction.vector_load) and self.machine.has_caches
 
     @functools.cached_property
     def _vectors(self) -> tuple[int, ...]:
@@ -388,7 +388,7 @@ class RegisterTileKernel(ProgramKernel):
         last = "row" if "row" in outer else "panel"
         if self.copied:
             # In a depthwise convolution, each panel reads different channels.
-            if self.contraction.depthwise:
+            if self.contraction.depthwise and self.machine.lanes == 1:
                 last = "panel"
             schedule.compute_at(self.copied, last)
             self._copy_window(schedule, self.program.stage(self.copied))
@@ -422,16 +422,16 @@ class RegisterTileKernel(ProgramKernel):
     def _copy_window(self, schedule: Schedule, stage: Stage) -> None:
         """Vectorize the stage that copies the padded input, by vectors or by groups of adjacent
         channels."""
-        name, layout = stage.buffer.name, stage.buffer.layout
-        *others, last = (f"{name}_{axis.name}" for axis in stage.axes)
-        if self.grouping is None or layout is None:
-            schedule.vectorize(schedule.split(last, self.machine.lanes)[1])
+        layout, lanes = stage.buffer.layout, self.machine.lanes
+        if layout is not None and self.grouping is not None:
+            schedule.group(lay_out_copy(schedule, stage, layout, self.grouping.group))
             return
-        schedule.transform_layout(name, layout)
-        axis = layout.dims[-1].axis
-        others[axis], group = schedule.split(others[axis], self.grouping.group)
-        schedule.reorder(*others, last, group)
-        schedule.group(group)
+        if lanes == 1:
+            layout = None
+        elif layout is not None and self.contraction.depthwise:
+            # A panel's copy has the channels of the panel alone.
+            layout = Layout.blocked(len(stage.axes), layout.dims[-1].axis, lanes)
+        schedule.vectorize(lay_out_copy(schedule, stage, layout, lanes))
 
     def _is_paced(self, decisions: Decisions) -> bool:
         """Check whether a prefetch in every step of a sum would fetch each cache line of the next

@@ -52,6 +52,8 @@ def find_grouping(contraction: Contraction, target: CpuTarget) -> Grouping | Non
     dot = target.dot_of(*operands, contraction.stage.buffer.dtype)
     if dot is None or contraction.depthwise or contraction.padded:
         return None
+    if target.lanes > max(dot.lanes):  # Vectors multiply more without the instruction.
+        return None
     axis = neighbours(contraction, contraction.broadcast_load, dot.group)
     if axis is None or factor_of(contraction.stage, axis) % dot.group:
         return None

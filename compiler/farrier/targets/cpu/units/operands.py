@@ -89,6 +89,20 @@ def window_copy(program: TensorProgram) -> str:
     return first.buffer.name if is_copy and is_read and is_local else ""
 
 
+def lay_out_copy(schedule: Schedule, stage: Stage, layout: Layout | None, width: int) -> str:
+    """Give the copy of a window that `stage` makes a layout, plain if it is None. Return the loop
+    over `width` adjacent elements, which becomes the innermost."""
+    name = stage.buffer.name
+    loops = [f"{name}_{axis.name}" for axis in stage.axes]
+    if layout is None:
+        return schedule.split(loops[-1], width)[1]
+    schedule.transform_layout(name, layout)
+    axis = layout.dims[-1].axis
+    loops[axis], adjacent = schedule.split(loops[axis], width)
+    schedule.reorder(*loops, adjacent)
+    return adjacent
+
+
 def by_first_use(program: TensorProgram) -> TensorProgram:
     """Return the program with its elementwise stages moved as late as possible: directly before
     their first reader. The operands of an epilogue then come after the contraction.

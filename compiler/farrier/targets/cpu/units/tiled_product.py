@@ -38,15 +38,21 @@ def find_unit(contraction: Contraction, target: CpuTarget) -> TileUnit | None:
     """Return the tile unit that multiplies the operands of a contraction; None if the target has
     none, or if the contraction does not divide into its tiles."""
     point, lane = contraction.broadcast_load, contraction.vector_load
-    unit = target.unit_of(point.buffer.dtype, lane.buffer.dtype)
+    units = target.units_of(point.buffer.dtype, lane.buffer.dtype)
+    return next((unit for unit in units if _fits(contraction, unit.product)), None)
+
+
+def _fits(contraction: Contraction, product: TileProduct) -> bool:
+    """Check whether a contraction divides into the tiles of a product."""
     body = contraction.stage.body
     assert isinstance(body, Reduce)
-    if unit is None or contraction.stage.buffer.dtype is not unit.product.total:
-        return None
-    is_left = isinstance(body.body, Binary) and body.body.left == Cast(unit.product.total, point)
+    point = Cast(product.total, contraction.broadcast_load)
+    is_left = isinstance(body.body, Binary) and body.body.left == point
     if contraction.padded or contraction.depthwise or not is_left:
-        return None
-    return unit if tiled_axes(contraction)[1] and depth_of(contraction, unit.product)[1] else None
+        return False
+    if contraction.stage.buffer.dtype is not product.total:
+        return False
+    return bool(tiled_axes(contraction)[1] and depth_of(contraction, product)[1])
 
 
 def tiled_axes(contraction: Contraction) -> tuple[str, str]:
