@@ -68,7 +68,9 @@ class BareTarget(CpuTarget):
         from farrier.llvm import LLVMMachine
 
         core = self.known_core
-        return LLVMMachine(self.triple, self.cpu, core.features, _FLAGS, True, core.abi)
+        lacks_mve = core.has_mve and not self.has_vectors
+        features = (*core.features, *(("-mve", "-mve.fp") if lacks_mve else ()))
+        return LLVMMachine(self.triple, self.cpu, features, _FLAGS, True, core.abi)
 
     @property
     def instructions(self) -> Instructions:

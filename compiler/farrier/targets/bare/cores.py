@@ -123,7 +123,7 @@ CORES: Mapping[str, Core] = {
         "cortex_m55",
         has_dsp=True,
         has_mve=True,
-        # Bytes are widened as they are loaded, so a load each time is as good as a register; and the
+        # Bytes are widened as they are loaded, so a load each time is as good as a register. The
         # factor for all lanes is in a core register.
         figures={**_in_order(160e6, 1.0, 4.0), "folds_loads": True, "by_lane": False},
     ),
