@@ -78,8 +78,8 @@ class DeclaredValue:
         return members or tuple(name for name in listed if name in names)
 
     def parted(self, items: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
-        """Return the tensors that hold a sequence of these items, the inverse of `gathered`. Raises
-        ValueError if the members cannot hold it."""
+        """Return the tensors that represent a sequence of these items; `gathered` is the inverse.
+        Raises ValueError if the members of this value cannot represent the sequence."""
         import numpy as np
 
         match self.members:

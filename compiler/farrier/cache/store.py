@@ -93,8 +93,8 @@ class Store:
         )
 
     def open(self) -> None:
-        """Create the folder and its subfolders, accessible to this user alone. Raises StorageError
-        if that fails, or if other users could write code into one of them."""
+        """Create the folder and its subfolders, which only this user can access. Raises
+        StorageError if that fails, or if other users could write code into one of them."""
         for folder in (self.folder, *(store.root for store in self._own_files)):
             try:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -139,9 +139,9 @@ class Store:
     def put(
         self, key: str, artifact: Artifact, about: dict[str, str], warnings: Sequence[str] = ()
     ) -> None:
-        """Write an entry, and remove the least recently used entries beyond the limit. Raises
-        StorageError if the disk is full, the entry alone exceeds the limit, or another process
-        removes it."""
+        """Write an entry, and remove the entries that were used least recently until the limit is
+        met. Raises StorageError if the disk is full, if this entry alone exceeds the limit, or if
+        another process removes it."""
         artifact.save(self._entries.path(key))
         status = _stat(self._entries.path(key))
         if status is None:

@@ -69,8 +69,8 @@ def begin(
 def emit_schedules(
     session: Session, variant: Variant, sizes: Mapping[str, int], before: Variant | None = None
 ) -> None:
-    """Send the schedules of the variant's tasks to the listener, if they differ from those of
-    `before`."""
+    """Send the schedules of all tasks of the variant to the listener. Nothing is sent if the
+    variant is `before` itself. Tasks that only `before` has are included, with 0 calls."""
     if variant is not before:
         for event in schedule_events(variant, sizes, before):
             session.listener(event)

@@ -163,7 +163,7 @@ def _constants(tasks: Mapping[str, Task], calls: Collection[Call]) -> set[str]:
 
 
 def _program(task: Task, calls: Collection[Call], origin: str) -> TensorProgram | Function:
-    """Return the program of a task, before it is scheduled. Raises CompilerError and Undecided."""
+    """Return the program of a task before scheduling. Raises CompilerError and Undecided."""
     with _about(task, calls, origin):
         program = lower_region(task.region, task.symbol, task.constant_inputs)
         if check_level() > 0:
@@ -173,8 +173,8 @@ def _program(task: Task, calls: Collection[Call], origin: str) -> TensorProgram 
 
 @contextlib.contextmanager
 def _about(task: Task, calls: Collection[Call], origin: str) -> Iterator[None]:
-    """Add the names of the kernel and of the model's nodes to errors that are raised within the
-    context."""
+    """Extend errors that are raised within the `with` block: they then name the kernel and the
+    nodes of the model."""
     try:
         yield
     except Undecided as error:
@@ -207,8 +207,9 @@ def _of_model(error: Undecided, task: Task, calls: Collection[Call]) -> Undecide
 def schedule_from_records(
     defaults: Mapping[str, ScheduledTask], records: RecordStore, target: Target, threads: int
 ) -> dict[str, ScheduledTask]:
-    """Return, for each task, the fastest recorded schedule on this target; its default if there is
-    no record that is clearly faster."""
+    """Return the schedule of each task: the fastest schedule in the records for this target. The
+    default stays without a record, or if that schedule is not clearly faster than the default in
+    the records."""
     chosen = dict(defaults)
     for key, default in defaults.items():
         rules = default.space.rules

@@ -117,9 +117,9 @@ def lowered(
 
 
 def note_instructions(build_inputs: Iterable[BuildInput], target: Target, note: Note) -> None:
-    """Pass the instructions of kernels, and those after each pass that changes them, to `note` as
-    text. They are generated a second time when a kernel is compiled, because the text cannot be
-    parsed back."""
+    """Call `note` with the instructions of each kernel as text, and again after each pass that
+    changes them. Since the text cannot be parsed, the instructions are generated once more when the
+    kernel is compiled."""
     for each in build_inputs:
         machine = each.machine(target)
         for name, text in machine.backend.instruction_texts(lower(each, target), machine).items():

@@ -125,8 +125,9 @@ class CompilePool(Closing):
     def build(
         self, build_inputs: Mapping[str, BuildInput], meanwhile: Callable[[], object] = lambda: None
     ) -> Made:
-        """Return every requested kernel, or the error of its compilation, in order. This thread
-        calls `meanwhile` before it takes part in compiling."""
+        """Compile every kernel; return each compiled kernel or its error, in the order of the
+        requests. After queueing the kernels, this thread calls `meanwhile`, and only then takes
+        part in compiling."""
         started = self._started(build_inputs)
         meanwhile()
         built = self._finished(started, build_inputs.keys())
@@ -190,7 +191,8 @@ def _kernels(results: Made) -> Kernels:
 
 
 def _is_same(first: BuildInput, second: BuildInput | None) -> bool:
-    """Check whether two build inputs describe one kernel, wherever each is lowered."""
+    """Check whether two build inputs result in the same kernel. It does not matter whether they
+    have been lowered already."""
     return (
         second is not None and first.space is second.space and first.decisions == second.decisions
     )

@@ -80,7 +80,8 @@ def _why_slow(
 
 
 def _least_s(call: Call, program: TensorProgram | Function, peaks: Peaks) -> float:
-    """Return the seconds that a call takes at the peak rates of a machine."""
+    """Return a lower bound of the seconds of a call: the time that the machine takes at its peak
+    rates."""
     operations_s = arithmetic(program) / peaks.operations
     return max(operations_s, _bytes((*call.inputs, *call.outputs)) / peaks.bandwidth)
 

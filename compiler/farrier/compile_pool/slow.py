@@ -41,7 +41,8 @@ class SlowKernel:
 
 
 def slow_kernels(choices: Mapping[str, ScheduledTask]) -> list[SlowKernel]:
-    """Return the slow kernels that take a noticeable part of the model's time, longest first."""
+    """Return the kernels for which a reason is known why they are slow, if they take a noticeable
+    part of the model's time. The kernels with the largest parts come first."""
     seconds = {key: choice.seconds for key, choice in choices.items()}
     total = sum(seconds.values()) or 1.0
     slow = [

@@ -101,8 +101,8 @@ def _is_usable(record: TuningRecord, definition: TaskDefinition, space: Space) -
 def _believed(
     space: Space, records: Sequence[TuningRecord], threads: int
 ) -> tuple[list[TuningRecord], list[SetAside]]:
-    """Split the records of one device class into those to learn from and those set aside, because
-    `outliers` doubts their times."""
+    """Split the records of one device class into two lists. The model learns from the first; the
+    second is set aside, because `outliers` considers its times implausible."""
     rows = np.stack([space.row(record.knobs) for record in records])
     seconds = np.array([record.seconds for record in records])
     kept, aside = [], []

@@ -45,5 +45,6 @@ def top(predicted: Floats, seconds: Floats, count: int) -> float:
 
 
 def regret(predicted: Floats, seconds: Floats) -> float:
-    """Return the time of the candidate ranked first divided by the best time, minus one."""
+    """Return the relative loss of a prediction: the time of the candidate that it ranks first,
+    divided by the best time, minus one."""
     return float(seconds[np.argmin(predicted)] / seconds.min() - 1)

@@ -47,7 +47,8 @@ class Writer(Protocol):
         ...
 
     def assembly(self, text: str, constraints: str, result: Type) -> Operand:
-        """Emit a line of inline assembly without operands. LLVM knows only its constraints."""
+        """Emit a line of inline assembly without operands. LLVM does not interpret it; only its
+        constraints are known to LLVM."""
         ...
 
     def op(self, operation: Operation, left: Operand, right: Operand) -> Operand:

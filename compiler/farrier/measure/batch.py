@@ -139,8 +139,8 @@ class BatchBuilder:
     def _candidate(
         self, compiled: Compiled | CompilerError, packers: dict[tuple[Buffer, ...], Function]
     ) -> Candidate | CandidateResult:
-        """Return a compiled kernel with its arguments, or the result that reports a failed
-        compilation."""
+        """Return a compiled kernel with its arguments. If the compilation failed, return the result
+        that reports this."""
         if isinstance(compiled, CompilerError):
             return CandidateResult(Status.REJECTED, message=str(compiled).partition("\n")[0])
         kernel = compiled.interface

@@ -79,8 +79,8 @@ class TaskMeasurer:
         batch: Sequence[Decisions],
         called_off: threading.Event | None = None,
     ) -> list[CandidateResult]:
-        """Return one result for each candidate. Raises DeviceFaultError if the device could not run
-        the batch."""
+        """Build and measure a batch of candidates, and return a result for each. Raises
+        DeviceFaultError if the device could not run the batch."""
         with self._building:
             built = self._built(task, space, batch, called_off)
             if self.devices is None:  # The next batch is built when this one is measured.

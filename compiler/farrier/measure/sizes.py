@@ -11,8 +11,8 @@ from farrier_device.measurement import Argument, Role
 
 
 def sizes_argument(sizes: Sequence[int], blobs: Blobs) -> list[Argument]:
-    """Return, as a list, the argument that holds sizes as i64; an empty list for an empty
-    sequence."""
+    """Return a list with the argument that contains the sizes as i64. For no sizes, the list is
+    empty."""
     if not sizes:
         return []
     data = np.array(sizes, np.int64).tobytes()

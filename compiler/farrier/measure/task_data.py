@@ -67,8 +67,9 @@ def make_task_data(task: Task) -> TaskData:
 
 
 def _random(kind: TensorType, region: Graph, rng: np.random.Generator) -> npt.NDArray[Any]:
-    """Return random values of a type: normally distributed floats, booleans, or integers that are
-    valid indices into any axis of at least two elements."""
+    """Return random values of a type. Floats are normally distributed. Integers and booleans are 0
+    or 1, so that integers are valid indices of any axis with at least two elements. If the region
+    contains a division, integers are 1 to 3."""
     shape, dtype = kind.static_shape, kind.dtype
     if dtype.is_float:
         return convert(rng.standard_normal(shape, np.float32), dtype)
@@ -99,8 +100,8 @@ def _unsigned(array: npt.NDArray[Any]) -> np.dtype[Any]:
 def _packed(
     kind: TensorType, array: npt.NDArray[Any], filler: np.unsignedinteger[Any] | None
 ) -> npt.NDArray[Any]:
-    """Return the logical array in memory layout; elements that pad a partial block hold the filler,
-    if one is passed."""
+    """Return the logical array in the layout of its type. If a filler is passed, it replaces the
+    elements that pad partial blocks."""
     layout = kind.layout
     if layout is None:
         return array

@@ -44,8 +44,9 @@ def known_seconds(layer: Layer, settings: Settings, records: RecordStore) -> dic
 def known_algorithms(
     prepared: Graph, settings: Settings, records: RecordStore
 ) -> dict[str, Algorithm]:
-    """Return, by layer key, the best allowed algorithm of each measured layer: the one predicted to
-    be best unless another is clearly faster by measurement."""
+    """Return the best allowed algorithm of each layer, by the layer's key. It is the algorithm that
+    is predicted to be the fastest, unless another is clearly faster in the records. Layers for
+    which the predicted algorithm has no record are left out."""
     chosen = {}
     for layer in layers(prepared, settings):
         seconds = known_seconds(layer, settings, records)
@@ -160,8 +161,8 @@ def measure_algorithms(
 
 
 def _variants(prepared: Graph, default: Variant, wanted: Sequence[Layer]) -> list[Variant]:
-    """Return the default variant, and for each algorithm the variant whose `wanted` layers use
-    it."""
+    """Return the variants to measure. The first is the default variant. Each other variant uses one
+    algorithm in all layers of `wanted` for which it is plausible."""
     settings = default.settings
     variants = [default]
     for way in Algorithm:
@@ -179,8 +180,8 @@ def _variants(prepared: Graph, default: Variant, wanted: Sequence[Layer]) -> lis
 def _seconds_of_each(
     variants: Sequence[Variant], comparison: Comparison, limit_s: float
 ) -> float | None:
-    """Return the seconds for which to measure each variant, so that all are compiled and measured
-    within `limit_s`; None if that is too short."""
+    """Return the seconds for which each variant is measured. All variants are compiled and measured
+    within `limit_s`. Return None if the time is too short for that."""
     # The time of this compilation predicts that of the others.
     comparison.compile(variants[0].choices.values())
     further = {key for variant in variants for key in variant.choices} - set(variants[0].choices)

@@ -203,8 +203,8 @@ class Comparison:
         return _where_any_ran([prepared.outcomes(answers)])[0]
 
     def shares(self, variant: Variant, seconds: float) -> int:
-        """Return the number of devices on each of which `seconds`, divided among them, allow a few
-        runs."""
+        """Return among how many devices `seconds` can be divided, so that each device can still run
+        the variant a few times."""
         return max(1, min(self.devices or 1, int(seconds / self.cost(variant, 0.0))))
 
     @property
@@ -296,8 +296,8 @@ class Comparison:
         return _Prepared(plans, sequence, request)
 
     def _floors(self, variant: Variant, planned: _Planned) -> tuple[int, ...]:
-        """Return lower bounds in nanoseconds: of a run of the variant, then of each of its
-        calls."""
+        """Return lower bounds of times, in nanoseconds. The first is for a run of the variant, the
+        others are for each of its calls."""
         each = [self._floor(variant.choices[call.task]) for call in planned.plan.calls]
         groups = map(len, planned.plan.parts(""))
         # It is not known how the work of a call divides among several launches.

@@ -64,9 +64,10 @@ _Candidates: TypeAlias = Mapping[str, Sequence[Decisions]]  # By task.
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Round:
-    """The size of a round: the total number of candidates, the number of variants over which each
-    device spreads them, the seconds for each variant, the number of variants that run a second
-    time, and whether this is the last round that fits the time."""
+    """The amounts that one round measures: the total number of candidates, the number of variants
+    among which each device distributes its candidates, and the seconds for each variant. `again` is
+    the number of variants that run a second time. `is_last` is true if the time is too short for
+    another round."""
 
     candidates: int
     variants: int
@@ -365,7 +366,8 @@ class CoordinateDescent:
                 self._records.add(records_of_task[pairs(choice.decisions)])
 
     def _learn(self, best: Variant, *sources: Iterable[TuningRecord]) -> None:
-        """Update the searches with results of variants that were measured against each other."""
+        """Update the searches of the kernels with these records. Their times come from variants
+        that were measured against each other."""
         for key, choice in best.choices.items():
             if key not in self._searches:
                 self._take_up(key, choice, best)
@@ -401,13 +403,14 @@ def _calls(*variants: Variant) -> collections.Counter[str]:
 
 
 def _calls_of_largest(variant: Variant) -> int:
-    """Return the number of calls of the kernel that takes the largest part of the time."""
+    """Return how often the variant calls the kernel that takes the largest part of its time."""
     key = max(variant.choices, key=lambda key: total(variant.choices[key]))
     return _calls(variant)[key]
 
 
 def _gap(choice: ScheduledTask, variant: Variant) -> float:
-    """Return the largest fraction of a kernel's time that a better schedule could save."""
+    """Return the fraction of a kernel's time that a better schedule could save at most, according
+    to the lower bound of that time."""
     bound = choice.space.bound / variant.settings.threads
     return max(1 - bound * choice.calls / total(choice), _LEAST_GAP)
 

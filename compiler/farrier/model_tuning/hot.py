@@ -92,7 +92,7 @@ def for_any_size(settings: Settings, hot: Sequence[Mapping[str, int]]) -> Settin
 
 
 def shapes_at(model: ImportedModel, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
-    """Return the shape of every input, by name, for these values of the symbols."""
+    """Return the shapes of all inputs, by name, if the symbols have these values."""
     return {
         name: tuple(evaluate(extent, sizes) for extent in value.type.shape)
         for name, value in zip(model.input_names, model.graph.inputs, strict=True)
@@ -160,8 +160,8 @@ def with_shared_kernels(hot: Variant, general: Variant, sizes: Mapping[str, int]
 def with_own_kernels(
     hot: Variant, general: Variant, sizes: Mapping[str, int], own: Collection[str]
 ) -> Variant:
-    """Return the variant for a hot size in which kernels of the general variant replace all kernels
-    except those with the keys `own`."""
+    """Return the variant for a hot size in which only the kernels with the keys `own` are
+    specialized. All others are replaced by kernels of the general variant, where it has them."""
     general_calls = _known_at(general, sizes)
     keys = {key: choice.task.key for key, choice in hot.choices.items() if key not in own}
     shared = {key: general_calls[task] for key, task in keys.items() if task in general_calls}
@@ -169,8 +169,8 @@ def with_own_kernels(
 
 
 def _sharing(hot: Variant, general: Variant, shared: Mapping[str, Call]) -> Variant:
-    """Return the variant `hot` in which calls of general kernels replace its own, according to
-    `shared`, which maps the key of a replaced kernel to the call."""
+    """Return the variant `hot` with some of its kernels replaced by general ones. `shared` maps the
+    key of a replaced kernel to the call of the general kernel."""
     calls, choices = [], dict[str, ScheduledTask]()
     for call in hot.calls:
         own, same = hot.choices[call.task], shared.get(call.task)
@@ -194,9 +194,9 @@ def _seconds(choice: ScheduledTask) -> float:
 
 
 def _ratio(own: ScheduledTask, shared: ScheduledTask, dims: Sequence[Extent]) -> float | None:
-    """Return the predicted seconds of a general kernel, called with these dims, divided by those of
-    the specialized kernel; None if they are not comparable, or if the specialized kernel was tuned.
-    """
+    """Return how much longer a general kernel, called with these dims, is predicted to take than
+    the specialized kernel, as a ratio. Return None if the predictions are not comparable, or if the
+    specialized kernel was tuned."""
     if own.space.rule_of(own.decisions) != shared.space.rule_of(shared.decisions):
         return None
     if own.decisions == shared.decisions and all(extent == 1 for extent in dims):

@@ -100,9 +100,9 @@ class InModelSelection:
     def _contestants(
         self, finalists: Mapping[str, Sequence[Decisions]], places: int
     ) -> list[Variant]:
-        """Return copies of each rival variant whose calls use the candidate schedules (finalists)
-        of their kernels in rotation, so that all are measured equally often; which call of a kernel
-        uses which one is random."""
+        """Return at least `places` copies of each rival variant. Their calls use the candidate
+        schedules (finalists) of their kernels in turn, so that all finalists are measured equally
+        often. Which call uses which finalist is random."""
         for rival in self._rivals:
             counts = collections.Counter(call.task for call in rival.calls)
             needed = [-(-len(finalists[key]) // count) for key, count in counts.items()]
@@ -224,8 +224,8 @@ class InModelSelection:
         return dataclasses.replace(variant, choices=choices)
 
     def _measured_alone(self, key: str, choice: ScheduledTask) -> ScheduledTask:
-        """Return the choice with the time that was measured for the kernel alone, if there is
-        one."""
+        """Return the choice with the shortest recorded time of its kernel, if there is a record of
+        its schedule."""
         settings, rules = self._settings, choice.space.rules
         usable_records = usable(
             self._records, key, settings.target.fingerprint, settings.threads, *rules
@@ -269,8 +269,9 @@ def _seconds(ran: Sequence[tuple[int, ...]]) -> float:
 def _mixed(
     rival: Variant, following: Mapping[str, Iterator[Decisions]], rng: random.Random
 ) -> Variant:
-    """Return a copy of a variant in which each call takes the next schedule that `following` has
-    for its kernel; the calls of one kernel take theirs in random order."""
+    """Return a copy of a variant with other schedules. Each call receives one of the next schedules
+    that `following` yields for its kernel. If a kernel has several calls, these schedules are
+    shuffled among them."""
     drawn = {}
     for key, count in collections.Counter(call.task for call in rival.calls).items():
         drawn[key] = list(itertools.islice(following[key], count))

@@ -127,8 +127,8 @@ def _choose_algorithms(
     clock: Clock,
     listener: Listener,
 ) -> int | None:
-    """Measure the algorithms for which no record decides, if the options leave time for that.
-    Return the number of trials that remain."""
+    """Measure algorithms of the layers whose best algorithm does not follow from the records, if
+    the trials and the time suffice. Return the number of trials that remain."""
     wanted = unmeasured(prepared, default.settings, records)
     if not wanted:
         return options.trials

@@ -16,8 +16,9 @@ from farrier.passes.algorithm import Algorithm
 def variant_from_artifact(
     prepared: Graph, settings: Settings, schedules: Schedules, reports: Sequence[KernelReport]
 ) -> Variant:
-    """Return the variant with the algorithms and schedules of one form of the model in an artifact.
-    A kernel whose schedule this version of Farrier does not have gets its default."""
+    """Return the variant with the algorithms and schedules that an artifact contains for one form
+    of the model. If this version of Farrier does not have the schedule of a kernel, the kernel's
+    default is used."""
     algorithms = {key: Algorithm(way) for key, way in schedules.algorithms.items()}
     default = make_variant(prepared, dataclasses.replace(settings, algorithms=algorithms))
     reports_by_task: Mapping[str, KernelReport] = {report.task: report for report in reports}

@@ -50,8 +50,9 @@ def _combined(combine: Callable[[Scalar, Scalar], Scalar], operands: Sequence[Sc
 
 
 def _safe_divisor(x: Scalar, y: Scalar) -> tuple[Scalar, Scalar | None, Scalar | None]:
-    """Return an integer divisor that cannot trap, and the conditions under which it replaces 0 and
-    -1 (None: never)."""
+    """Return three values for an integer division of `x` by `y`: a divisor with which the division
+    cannot trap, and the conditions that `y` is 0 and that it is -1. In both cases the divisor is 1.
+    A condition that cannot hold is None."""
     if isinstance(y.expr, Const) and y.expr.value not in (0, -1):
         return y, None, None
     zero = equal(y, 0)

@@ -83,7 +83,8 @@ class Builder:
         self._taken = set(taken)
 
     def constant(self, value: Value | None) -> Array | None:
-        """Return the data of an operand; None if it is omitted or known only at run time."""
+        """Return the data of an operand. Return None if the operand is omitted or known only at run
+        time."""
         return self._constants.get(value.name) if value is not None else None
 
     def static(self, node: Node, position: int) -> tuple[int, ...] | None:
@@ -114,7 +115,7 @@ class Builder:
         return operand
 
     def optional(self, node: Node, inputs: Buffers, position: int) -> Operand | None:
-        """Return an input, or None if it is omitted."""
+        """Return the operand at the given position, or None if the node omits it."""
         value = node.inputs[position] if position < len(node.inputs) else None
         if value is None:
             return None

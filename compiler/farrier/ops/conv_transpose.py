@@ -201,9 +201,8 @@ def _scattered(
     at: tuple[Expr, ...],
     taps: tuple[Expr, ...],
 ) -> Scalar:
-    """Return the input element that contributes to output `at` through kernel elements `taps`, or 0
-    if its position is outside of the input.
-    """
+    """Return the input element that the output element `at` sums for the kernel elements `taps`. It
+    is 0 if its position is outside of the input."""
     indices: list[Expr] = list(lead)
     guard: Scalar | None = None
     for axis in range(window.rank):

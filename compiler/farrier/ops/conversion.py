@@ -42,7 +42,7 @@ def whole(x: Scalar, dtype: DType) -> Scalar:
 
 
 def np_whole(x: Array, dtype: DType) -> Array:
-    """Convert an array of floats to an integer type in numpy, with the same results as `whole`."""
+    """Do the conversion of `whole` in numpy: floats to an integer type, with the same results."""
     if dtype in _DIRECT:
         wide = convert(x, DType.F64)
         beyond = 2.0 ** (dtype.bits - 1)
@@ -98,7 +98,7 @@ def _power_of_two(x: Scalar, saturate: bool, rounding: str) -> Scalar:
 
 
 def np_converted(x: Array, dtype: DType, saturate: bool = False, rounding: str = "") -> Array:
-    """Convert an array in numpy by the same rules as `converted`."""
+    """Do the conversion of `converted` in numpy, with the same results."""
     source = DType.from_numpy(x.dtype)
     if dtype is source:
         return x

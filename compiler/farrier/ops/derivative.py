@@ -26,7 +26,7 @@ class Scope(Protocol):
         ...
 
     def constant(self, data: Array, dtype: DType | None = None) -> str:
-        """Add a constant and return its name."""
+        """Add a constant with this content to the graph, and return its name."""
         ...
 
     def shape(self, name: str) -> Shape:

@@ -42,14 +42,15 @@ class Heap:
         return ranks_before(value, worst, self._largest)
 
     def ties(self, value: Scalar, other: Scalar) -> Scalar:
-        """Check whether two elements are equal in the heap's order, in which NaN equals NaN."""
+        """Check whether two elements are equal in the order of the heap. NaN is equal to NaN."""
         if not value.dtype.is_float:
             return equal(value, other)
         are_nan = both(unequal(value, value), unequal(other, other))
         return either(equal(value, other), are_nan)
 
     def offer(self, value: Scalar, place: Scalar) -> None:
-        """Replace the root if the element ranks before it; ties keep the earlier element."""
+        """Offer an element to the heap: it replaces the root if it ranks strictly before the root.
+        Of equal elements, the earlier one therefore stays."""
         value = self._nest.let(value)
         with self._nest.if_(self.improves(value, self.values[0])):
             size = number(self._k, DType.I64)

@@ -151,9 +151,9 @@ def axes_reduced(node: Node, images: Images) -> Form:
 
 
 def channels_spread(node: Node, images: Images) -> Form:
-    """Read a blocked image and write a row-major one, for an operator that moves channels to
-    spatial positions, if the result has less than half a block of channels.
-    """
+    """Choose the form of an operator that moves channels to spatial positions. If the result has
+    less than half a block of channels, the operator reads a blocked image and writes a row-major
+    one."""
     if not images.is_blocked(_first(node)):
         return Form.PLAIN
     is_few = 2 * node.outputs[0].type.shape[1] < images.lanes

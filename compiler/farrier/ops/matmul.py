@@ -186,8 +186,8 @@ def _transposed(s: Adjoint, name: str) -> str:
 
 
 def _derivative(s: Adjoint) -> Sequence[str]:
-    """Return the gradients by both factors. A vector is treated as a matrix of one row if it is the
-    left factor, and of one column if it is the right factor."""
+    """Return the gradients of both factors. A vector is treated as a matrix: the left factor as a
+    single row, the right factor as a single column."""
     (a, b), (left, right) = s.operands, s.shapes
     by_shape = s.shape(s.by)
     if len(right) == 1:

@@ -210,12 +210,13 @@ class LoopBuilder:
     # Memory ---------------------------------------------------------------------------------------
 
     def local(self, name: str, shape: Shape, dtype: DType) -> Tensor:
-        """Allocate uninitialized memory that is private to the thread, until the end of the
-        block."""
+        """Allocate uninitialized memory, which exists until the end of the block. Each thread has
+        its own."""
         return self._allocate(name, shape, dtype, MemoryScope.LOCAL)
 
     def shared(self, name: str, shape: Shape, dtype: DType) -> Tensor:
-        """Allocate uninitialized memory that all threads share, until the end of the block."""
+        """Allocate uninitialized memory, which exists until the end of the block. All threads share
+        it."""
         return self._allocate(name, shape, dtype, MemoryScope.WORKSPACE)
 
     def registers(self, name: str, shape: Shape, dtype: DType) -> Tensor:
@@ -258,7 +259,7 @@ class LoopBuilder:
 
     @contextlib.contextmanager
     def unrolled(self, extent: Extent, name: str = "u") -> Iterator[Scalar]:
-        """Run the block as `for_` does, with a copy of it for each iteration."""
+        """Like `for_`, a loop over [0, extent), but with a copy of the body for each iteration."""
         with self._loop(extent, LoopKind.UNROLLED, name) as var:
             yield var
 

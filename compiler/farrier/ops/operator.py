@@ -336,7 +336,7 @@ def differ(left: Extent, right: Extent) -> bool:
 
 def fail_to_agree(left: Extent, right: Extent) -> bool:
     """Check whether two extents differ, for an operator that requires equal ones. If the result
-    depends on the values of symbols, the raised Undecided requires them to be equal."""
+    depends on the values of symbols, the raised Undecided states that they must be equal."""
     try:
         return differ(left, right)
     except Undecided as error:
@@ -344,8 +344,9 @@ def fail_to_agree(left: Extent, right: Extent) -> bool:
 
 
 def differ_as_a_rule(left: Extent, right: Extent) -> bool:
-    """Check whether two extents differ. If the result depends on the values of symbols, the raised
-    Undecided says that they are expected to differ."""
+    """Check whether two extents differ, for an operator that usually gets different ones. If the
+    result depends on the values of symbols, the raised Undecided states that they are expected to
+    differ."""
     try:
         return differ(left, right)
     except Undecided as error:
@@ -353,8 +354,8 @@ def differ_as_a_rule(left: Extent, right: Extent) -> bool:
 
 
 def clash(left: Shape, right: Shape) -> bool:
-    """Check whether two shapes that must agree differ. Raises Undecided if that depends on the
-    values of symbols."""
+    """Check whether two shapes differ that an operator requires to be equal. Raises Undecided if
+    the result depends on the values of symbols."""
     return len(left) != len(right) or any(map(differ, left, right))
 
 

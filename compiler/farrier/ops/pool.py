@@ -149,8 +149,8 @@ def _window_sum(
     inputs: Buffers,
     element: Callable[[Scalar], Scalar] = lambda value: value,
 ) -> tuple[Operand, Window]:
-    """Declare a stage with the sum of `element(x)` over each window, and return it with the
-    window."""
+    """Declare a stage that sums `element(x)` over the elements x of each window. Return the result
+    of the stage, and the window."""
     x, out = builder.operand(node, inputs, 0), node.outputs[0].type
     window, extents = _window(x.shape, attributes_of(node))
     kernel = dict(zip(tap_names(window.rank, "k"), window.kernel, strict=True))

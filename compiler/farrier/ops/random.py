@@ -41,7 +41,8 @@ _WORD = (1 << 32) - 1
 
 
 def _hash(counter: Scalar, key: int) -> Scalar:
-    """Return 32 bits that look independent of those of any other counter or key."""
+    """Return 32 pseudorandom bits. The bits for different counters or keys appear to be
+    independent."""
     x = counter * _STRIDE + key
     for _ in range(2):
         for shift, factor in _ROUND:

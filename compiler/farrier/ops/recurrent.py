@@ -296,9 +296,9 @@ class _RecurrentKernel:
 
     @contextlib.contextmanager
     def _tiles(self, step: Scalar) -> Iterator[_Tile]:
-        """Loop over all tiles of a step, in an order that reverses with every step, so that the
-        weights read last are still in the cache. Tiles store distinct elements, so they run in
-        parallel."""
+        """Loop over all tiles of a step. The order is reversed at each step, so that the weights
+        that the previous step has read last are still in the cache. Tiles store different elements,
+        so they run in parallel."""
         nest, rows = self.nest, ceildiv(self.batch, self.tile_rows)
         shape = (self.cell.directions, ceildiv(self.blocks, self.tile_blocks), rows)
         count = product(shape)
@@ -523,8 +523,8 @@ class _Tile:
         return forget * c + i * kernel.activate(1, self.direction, sums[3])
 
     def _peeped(self, x: Scalar, which: int, at: tuple[Scalar, ...], c: Scalar) -> Scalar:
-        """Return a gate's operand plus its peephole term, the peephole weights times the cell
-        state."""
+        """Return the operand of a gate, plus the peephole weights times the cell state `c` if the
+        operator has such weights. `which` is the gate's number among them."""
         peepholes = self.kernel.peepholes
         return x if peepholes is None else x + peepholes[at[0], which, at[2]] * c
 

@@ -229,7 +229,8 @@ def _log_sum_exp_compute(builder: Builder, node: Node, inputs: Buffers) -> tuple
 
 
 def _global(name: str, rule: _Rule, traits: Trait = Trait.NONE) -> Operator:
-    """Declare a global pool: a reduction over all spatial axes, which are kept with extent 1."""
+    """Declare a global pool: a reduction over all spatial axes, which remain as axes of extent
+    1."""
 
     def infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[TensorType, ...]:
         x = required(types, 0)

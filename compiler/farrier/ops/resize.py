@@ -177,7 +177,8 @@ def _sized(mode: str, extent: Extent, outputs: Extent) -> tuple[Extent, Extent, 
 def _coordinates(
     mode: str, scale: Fraction, extent: Extent, outputs: Extent
 ) -> tuple[Extent, Extent, Extent]:
-    """Return p, q and d of a coordinate transformation `mode` of ONNX for a known scale."""
+    """Return (p, q, d) for a transformation of coordinates: output o reads the input at position
+    (p·o + q) / d. `mode` is the name of the transformation in ONNX."""
     step = 1 / scale
     half_pixel = (step - 1) / 2  # (o + ½)·step − ½
     match mode:
@@ -372,7 +373,8 @@ def _compute(builder: Builder, node: Node, inputs: Buffers) -> tuple[Buffer, ...
 
 
 def _clamped(o: Expr, p: Extent, q: Extent, d: Extent, line: _Line) -> Expr:
-    """Return (p·o + q) // d clamped to the axis; a clamp that can never apply is left out."""
+    """Return the position (p·o + q) // d, clamped to the axis. Tests that never have an effect are
+    omitted."""
     position = e.floordiv(e.add(e.mul(o, p), q), d)
     if not is_less(-1, q):
         position = e.Binary(e.BinaryOp.MAX, position, e.index(0))

@@ -125,7 +125,8 @@ class _Scan:
         return (line, -step + (self.x.shape[1] - 1) if self.is_reverse else step, column)
 
     def step(self, running: Tensor, at: Index, line: Scalar, step: Scalar, column: Scalar) -> None:
-        """Write the output for one step; `running[at]` is the accumulator of the steps so far."""
+        """Accumulate one step in `running[at]`, and write its output: the accumulator after this
+        step, or before it if the scan is exclusive."""
         here = self.place(line, step, column)
         if self.is_exclusive:
             self.y[here] = running[at]

@@ -92,7 +92,7 @@ def _scatter(reduction: str, out: Array, at: tuple[Array, ...], updates: Array) 
 
 
 def _copy(nest: LoopBuilder, source: Tensor, target: Tensor) -> None:
-    """Write a loop that copies all elements of a flat tensor to another."""
+    """Write a loop that copies all elements from one flat tensor to another."""
     with nest.for_(target.size) as at:
         target[at] = source[at]
 

@@ -99,8 +99,8 @@ def _non_zero_nest(nest: LoopBuilder, node: Node) -> None:
 
 
 def _compressed(attrs: Attrs, shape: tuple[Extent, ...]) -> tuple[Extent, Extent, Extent]:
-    """Return the numbers of elements before Compress's axis, along it and after it. Without an axis
-    the tensor is flattened."""
+    """Return the number of elements before the axis of a Compress, along it and after it. If the
+    node has no axis, the tensor counts as flattened."""
     if "axis" not in attrs:
         return 1, product(shape), 1
     axis = axis_attr(attrs, len(shape))
@@ -262,9 +262,9 @@ def _threaded_unique_nest(nest: LoopBuilder, node: Node) -> None:
 def _numbers_of_groups(
     nest: LoopBuilder, order: Tensor, starts: Tensor, groups: Scalar, is_sorted: bool
 ) -> Tensor:
-    """Return the output index of each of `groups` groups of equal items, which begin at `starts` of
-    the sorted `order`. Output groups are either in sorted order, or in order of their first items
-    in the input."""
+    """Return the output index of each of the `groups` groups of equal items. In the sorted `order`,
+    the groups begin at `starts`. The output contains the groups either in sorted order or in the
+    order in which they first occur in the input."""
     (along,) = starts.shape
     number_of = nest.shared("number_of", (along,), threads.COUNT)
     if is_sorted:

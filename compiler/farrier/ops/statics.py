@@ -163,8 +163,8 @@ def _filled_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[Ten
 
 
 def _filled_reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
-    """Return a read-only array of one element broadcast to the shape, which takes no memory for any
-    size."""
+    """Return a read-only array of one element that is broadcast to the shape. It takes the memory
+    of that element only."""
     shape = tuple(int(n) for n in present(arrays, 0))
     dtype = DType(str(attrs.get("dtype", "f32"))).numpy
     return (np.broadcast_to(np.asarray(attrs.get("value", 0), dtype), shape),)

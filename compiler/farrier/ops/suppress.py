@@ -87,7 +87,8 @@ def _reference(arrays: Arrays, attrs: Attrs) -> tuple[Array, ...]:
 
 
 def _share(first: Array, second: Array) -> float:
-    """Return the intersection over union of two boxes; 0 if one of them is empty."""
+    """Return the area of the intersection of two boxes divided by the area of their union. It is 0
+    if one of the boxes is empty."""
     sides = np.minimum(first[1], second[1]) - np.maximum(first[0], second[0])
     areas = np.prod(first[1] - first[0]), np.prod(second[1] - second[0])
     if min(*sides, *areas) <= 0:

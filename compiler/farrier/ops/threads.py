@@ -81,8 +81,8 @@ def sorted_by_threads(
 
 
 def _rank(nest: LoopBuilder, order: Tensor, is_before: IsBefore) -> None:
-    """Write the loops that sort the items within each run by comparing each item with all others of
-    its run."""
+    """Write the loops that sort the items of each run: the position of an item is the number of
+    items of its run that precede it."""
     lines, length = order.shape
     with nest.independent(lines, "line") as line, nest.independent(length, "item") as at:
         item = nest.let(count(at), "item")
@@ -127,8 +127,9 @@ def _multiple(item: Scalar, of: int) -> Scalar:
 def search(
     nest: LoopBuilder, low: Scalar, high: Scalar, holds: Callable[[Scalar], Scalar]
 ) -> Scalar:
-    """Return by binary search the first number in [`low`, `high`) for which `holds` is false, or
-    `high` if there is none. `holds` must be true up to some number and false from there on."""
+    """Return the first number in [`low`, `high`) for which `holds` is false, or `high` if it is
+    true for all of them. Because the search is binary, `holds` must be true for all numbers below
+    the result and false for all others."""
     bottom, top = nest.variable(low, "low"), nest.variable(high, "high")
     with nest.while_(bottom.value < top.value):
         middle = nest.let(bottom.value + (top.value - bottom.value) / 2, "middle")
@@ -189,9 +190,9 @@ def listed_by_threads(
     holds: Callable[[Scalar], Scalar],
     store: Callable[[Scalar, Scalar], None],
 ) -> Scalar:
-    """Write the loops that call `store(i, place)` for each i in [0, size) with `holds(i)`, where
-    `place` numbers these i in order. Return their count, an element that later statements can read.
-    """
+    """Write the loops that list all i in [0, size) for which `holds(i)` is true, in increasing
+    order. They call `store(i, place)` for each, where `place` is its position in the list. Return
+    the length of the list as an element that later statements can read."""
     offsets, chunk = offsets_by_threads(
         nest, (1, size, 1), ReduceOp.SUM, COUNT, lambda line, i, column: count(holds(i))
     )

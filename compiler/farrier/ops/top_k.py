@@ -167,7 +167,8 @@ def _merge(
     width: Scalar,
     largest: bool,
 ) -> None:
-    """Write the loops that merge two adjacent runs of `width` elements, the last of which may be
+    """Write the loops that merge two adjacent sorted runs, which begin at `start` in the half
+    `side` of `runs`, into the other half. Each has `width` elements; only the last may be
     shorter."""
     extent = runs.shape[1]
     middle, end = (nest.let(minimum(start + width * n, extent)) for n in (1, 2))

@@ -207,7 +207,8 @@ def _rows(
     tree: Scalar,
     totals: Tensor,
 ) -> None:
-    """Write the loops by which `LANES` rows descend a tree and vote."""
+    """Write the loops by which `LANES` rows descend one tree, beginning with `row`, and add the
+    votes of their leaves to `totals`."""
     at = nest.registers("at", (LANES,), DType.I64)
     root = nest.let(forest.roots[tree], "root")
     with nest.unrolled(LANES) as lane:
@@ -227,7 +228,8 @@ def _trees(
     group: Scalar,
     totals: Tensor,
 ) -> None:
-    """Write the loops by which a row descends `LANES` trees and votes."""
+    """Write the loops by which one row descends the `LANES` trees of a group and adds the votes of
+    their leaves to `totals`."""
     at = nest.registers("at", (LANES,), DType.I64)
     level = nest.variable(number(0, DType.I64), "level")
     with nest.unrolled(LANES) as lane:

@@ -175,8 +175,8 @@ def _dot(position: list[Scalar], strides: list[Extent]) -> Scalar:
 
 
 def _unpooled(types: Types, attrs: Attrs) -> tuple[Extent, ...]:
-    """Return the shape of the input of the pool that MaxUnpool inverts, computed from the
-    window."""
+    """Return the shape that the input of the pool had, computed from the window. MaxUnpool has this
+    shape as its output unless the node specifies another."""
     x, rank = required(types, 0), required(types, 0).rank - 2
     kernel = as_ints(attrs["kernel_shape"])
     strides = as_ints(attrs.get("strides", (1,) * rank))

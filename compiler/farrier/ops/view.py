@@ -80,9 +80,9 @@ def _flatten_infer(types: Types, constants: Constants, attrs: Attrs) -> tuple[Te
 
 
 def _is_kept(extent: Extent) -> bool:
-    """Check whether Squeeze without `axes` keeps an axis of this extent. Exporters use that form to
-    drop axes that are always 1, so a symbolic extent is expected to differ from 1, even a batch
-    that is typically 1."""
+    """Check whether a Squeeze without `axes` keeps an axis with this extent. Exporters write this
+    form to drop axes that are always 1. A symbolic extent is therefore expected to differ from 1,
+    even the extent of a batch, which is typically 1."""
     return differ_as_a_rule(extent, 1)
 
 

@@ -72,8 +72,8 @@ class Window:
         return tuple(extents)
 
     def explicit(self, attrs: Attrs) -> Attrs:
-        """Return a node's attributes with this window written out. If the pads depend on sizes
-        known only at run time, the attribute `auto_pad` is kept instead."""
+        """Return the attributes of a node with the values of this window. The attribute `auto_pad`
+        stays if the pads depend on sizes that are known only at run time."""
         pads = tuple(pad for pad in self.before + self.after if isinstance(pad, int))
         whole = {
             **attrs,
@@ -257,8 +257,8 @@ def tap_views(
 
 
 def patches(x: Array, window: Window, extents: tuple[int, ...]) -> Array:
-    """Return a view of a padded input with one window per output: [lead..., kernel...,
-    output...]."""
+    """Return a view of a padded input that shows the window of each output element. Its shape is
+    [lead..., kernel..., output...]."""
     lead = x.ndim - window.rank
     steps = x.strides[lead:]
     return np.lib.stride_tricks.as_strided(

@@ -36,9 +36,9 @@ def race(
     blobs: Blobs,
     listener: Listener,
 ) -> list[Raced]:
-    """Return the result for each engine that some device has. Results, and warnings of missing
-    engines, are sent to the listener. Raises the errors of `Runner.measure` except NoDeviceError
-    and StorageError."""
+    """Run the model in other engines, and return a result for each engine that some device has.
+    Results are sent to the listener, as are warnings of missing engines. Raises the errors of
+    `Runner.measure` except NoDeviceError and StorageError."""
     if not engines:
         return []
     results = []
@@ -119,7 +119,8 @@ def _tensors(arrays: Mapping[str, npt.NDArray[Any]], blobs: Blobs) -> tuple[Tens
 
 
 def _report_of(engine: str, request: MeasureRequest, result: MeasureResult) -> Raced:
-    """Return the report of a race against `engine`; times of an emulated device are left out."""
+    """Return the report of a race against `engine`. It contains times only if the device is not
+    emulated."""
     threads, device, rival = request.policy.threads, result.device, result.rival
     if result.fault is not None:
         note = f"no device raced it: {result.fault}: {result.message}"

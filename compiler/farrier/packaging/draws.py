@@ -136,7 +136,8 @@ def numbers_of(graph: Graph, names: Mapping[str, str]) -> frozenset[str]:
 
 
 def _is_number(spec: TensorSpec, numbers: frozenset[str]) -> bool:
-    """Check whether an input is to be drawn from the full range of its type."""
+    """Check whether an input is drawn from the full range of its type, as a number and not as an
+    index or a size."""
     dtype = spec.element
     if spec.is_strings or spec.distinguished_values or not dtype.is_integer or dtype is DType.BOOL:
         return False
@@ -151,8 +152,8 @@ def _any_of(spec: TensorSpec, generator: np.random.Generator) -> npt.NDArray[Any
 
 
 def _with_sizes(specs: Sequence[TensorSpec]) -> Iterator[Arrays]:
-    """Yield inputs in which short integer vectors hold plausible sizes, and short float vectors
-    scales of 1."""
+    """Yield random inputs for models whose short vectors are sizes: integer vectors hold plausible
+    sizes, and float vectors hold scales of 1."""
     vectors = [
         spec
         for spec in specs
@@ -175,8 +176,8 @@ def _with_sizes(specs: Sequence[TensorSpec]) -> Iterator[Arrays]:
 
 
 def _sizes(spec: TensorSpec, shapes: Sequence[tuple[int, ...]]) -> Iterator[list[int]]:
-    """Yield plausible values of a vector of sizes in a model whose other inputs have these
-    shapes."""
+    """Yield plausible sizes for an input that is a short integer vector. `shapes` are the shapes of
+    the other inputs."""
     (count,) = spec.typical_shape
     yield [1] * count
     for shape in shapes:

@@ -27,7 +27,8 @@ def _start() -> str:
 
 
 def _outputs(order: Order, files: Sequence[int]) -> list[Array | list[Array]]:
-    """Return the outputs of the model; sizes that the model leaves open are those of the inputs."""
+    """Run the model and return its outputs. Sizes that the model leaves open are taken from the
+    inputs."""
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
     data = Path(order["path"] or f"/proc/self/fd/{files[0]}").read_bytes()

@@ -28,8 +28,8 @@ def _start() -> str:
 
 
 def _outputs(order: Mapping[str, Any], files: Sequence[int]) -> list[Array | list[Array]]:
-    """Return the outputs of the model. The session, which holds the weights, is closed
-    afterwards."""
+    """Run the model and return its outputs. Afterwards the session is closed, because it holds the
+    weights."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

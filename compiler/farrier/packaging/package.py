@@ -205,7 +205,8 @@ def _manifest(
 
 
 def _program(linked: LinkedModel) -> dict[str, bytes]:
-    """Return the archive member that contains the program; {} if the code objects contain it."""
+    """Return the archive member that contains the program. The result is {} if the code objects
+    contain the program."""
     program = linked.code.program
     return {} if program is None else {PROGRAM: program_to_json(program).encode()}
 
@@ -213,8 +214,9 @@ def _program(linked: LinkedModel) -> dict[str, bytes]:
 def _declaration(
     imported: ImportedModel, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
 ) -> Declaration | None:
-    """Return the interface that the model file declares, with sizes that compilation has inferred
-    or fixed; None if the model does not come from a file that declares one."""
+    """Return the interface that the model file declares, completed by the sizes that compilation
+    has inferred or fixed. Return None if the model does not come from a file that declares its
+    interface."""
     declared = imported.declaration
     if declared is None:
         return None
@@ -230,8 +232,8 @@ def _declaration(
 def _with_tensors(
     value: DeclaredValue, specs: Sequence[TensorSpec], symbols: Mapping[str, str]
 ) -> DeclaredValue:
-    """Return the declared value with the tensors that hold it and the sizes inferred for it;
-    `symbols` are names of dims by symbol."""
+    """Return the declared value, completed by the names of the tensors that represent it and by the
+    sizes that were inferred for it. `symbols` maps symbols to the names of their dims."""
     if value.is_sequence:
         members = value.members_in({spec.name for spec in specs})
         return dataclasses.replace(value, members=members)

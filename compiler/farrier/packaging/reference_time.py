@@ -93,8 +93,8 @@ def _node_s(node: Node) -> float:
 
 
 def _products(node: Node) -> float:
-    """Return the number of products that a contraction sums, as far as the shapes of its operands
-    determine it."""
+    """Return the number of products that a contraction computes, as far as it follows from the
+    shapes of the operands."""
     if len(node.inputs) < 2 or node.inputs[0] is None or node.inputs[1] is None:
         return 0.0
     first, second = node.inputs[0].type.shape, node.inputs[1].type.shape

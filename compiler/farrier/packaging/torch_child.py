@@ -144,7 +144,8 @@ def _run(
 def _argument(
     program: torch.export.ExportedProgram, spec: Any, feeds: Mapping[str, torch.Tensor]
 ) -> Any:
-    """Return the value of one input of the graph: a value that the caller passes, or a weight."""
+    """Return the value of one input of the graph. It is either a value that the caller passes or a
+    weight."""
     if spec.kind.name == "USER_INPUT":
         return feeds[spec.arg.name].clone() if spec.arg.name in feeds else spec.arg.value
     if spec.target in feeds:

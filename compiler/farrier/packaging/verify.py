@@ -498,7 +498,8 @@ def _worst(result: MeasureResult) -> CandidateResult:
 
 
 def _refusing(linked: LinkedModel, result: CandidateResult) -> Check | None:
-    """Return the check that rejects the inputs, None if none does."""
+    """Return the check because of which the model rejected the inputs. Return None if the result
+    has another cause."""
     number = -1 - result.code
     return linked.checks[number] if 0 <= number < len(linked.checks) else None
 
@@ -553,8 +554,8 @@ def _columns(array: Array, keys: Sequence[int | str]) -> Array:
 def _answer(
     engine: ReferenceEngine, imported: ImportedModel, inputs: Arrays, *, is_plain: bool = False
 ) -> tuple[str, list[Array]] | None:
-    """Return ONNX Runtime's name and its outputs, or None if it has no result; `is_plain` is as for
-    `ReferenceEngine.run`."""
+    """Compute the outputs with ONNX Runtime. Return its name and the outputs; None if it has no
+    result. `is_plain` is as in `ReferenceEngine.run`."""
     feeds = {
         name: strings_of(array) if name in imported.strings else array
         for name, array in inputs.items()
@@ -601,8 +602,9 @@ def _members(declared: DeclaredValue, output: Any) -> list[Array]:
 def _evaluated(
     time: ReferenceTime, is_whole: bool, wide: bool, imported: ImportedModel, inputs: Arrays
 ) -> tuple[str, list[Array]] | None:
-    """Return the name of Farrier's own reference and its outputs, computed in float64 (`wide`) or
-    in the types of the model; None if the time is over."""
+    """Compute the outputs with Farrier's own operators, in float64 if `wide`, otherwise in the
+    types of the model. Return a name for this reference and the outputs; None if the time is
+    over."""
     graph = imported.graph
     arrays = {v.name: a for v, a in zip(graph.inputs, inputs.values(), strict=True)}
     try:

@@ -94,8 +94,8 @@ class TuningRecord:
         seed: int = 0,
         context: Context = Context.ALONE,
     ) -> TuningRecord:
-        """Return the record of a result that was measured just now, by the device that the result
-        names."""
+        """Return the record of a result that has just been measured. The result contains the name
+        of the device."""
         return cls(
             task=task,
             fingerprint=fingerprint,

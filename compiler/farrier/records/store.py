@@ -68,8 +68,8 @@ class MemoryRecords:
 def usable(
     store: RecordStore, task: str, fingerprint: str, threads: int, *rules: RuleId
 ) -> list[TuningRecord]:
-    """Return the records of a task that apply to a build: of this target and thread count, and of
-    one of these rules in its current version."""
+    """Return the records of a task that a build can use: they were measured with this target and
+    number of threads, for one of these rules in its current version."""
     return [
         record
         for record in store.find(task, fingerprint)

@@ -406,8 +406,9 @@ class LoadedModel:
         )
 
     def _placed(self, slot: _Slot, value: npt.ArrayLike) -> tuple[Array, int]:
-        """Return the array that the call reads for an input, and its address; if the shape of the
-        input is wrong, the error explains the preconditions on its sizes."""
+        """Return the array that the call reads for an input, and the address of its elements.
+        Raises InputMismatchError if the shape is wrong; the error explains the conditions on the
+        sizes."""
         try:
             return slot.placed(value)
         except InputMismatchError as error:
@@ -425,8 +426,8 @@ class LoadedModel:
         return dict(zip(names, self._sizes, strict=False))
 
     def _resize(self, sizes: Mapping[str, int], is_called: bool = True) -> None:
-        """Allocate memory for these values of the dims, by symbol. Raises MemoryLimitError if a
-        model that `is_called` needs more than its limit."""
+        """Allocate memory for these sizes, the values of the dims by symbol. Raises
+        MemoryLimitError if the model needs more than its limit, unless `is_called` is false."""
         if self._is_laid_out and self._given == sizes:
             return
         before, self._given = self._given, dict(sizes)
@@ -459,8 +460,8 @@ class LoadedModel:
         return SmallCall(inputs, outputs, pointers(list(self.addresses)))
 
     def adopt(self, other: LoadedModel) -> None:
-        """Allocate memory for the sizes of `other` unless it is allocated already; increased
-        capacities are kept."""
+        """Allocate memory for the sizes that `other` has, unless that is done already. Capacities
+        do not shrink."""
         grown = {
             name: max(own, other._capacities.get(name, own))
             for name, own in self._capacities.items()
@@ -472,8 +473,8 @@ class LoadedModel:
         self._resize(other._given, is_called=False)
 
     def _write_sizes(self) -> dict[str, int]:
-        """Write the sizes to the argument from which the entry reads them, and return them by
-        symbol."""
+        """Write the values of the dims to the argument from which the entry reads them. Return them
+        by symbol."""
         values = self._given | self._capacities
         names = [extent.symbol for extent in self.manifest.given]
         self._sizes[: len(names)] = [values[name] for name in names]

@@ -156,8 +156,9 @@ class State:
         self._view(buffer, shape)[...] = self.dtype.type(self.spec.initial)
 
     def _roomy(self, buffer: Buffer, needed: int, kept: int, limit: int) -> Buffer:
-        """Return a buffer of at least `needed` bytes whose first `kept` bytes equal those of
-        `buffer`: the same buffer if it is large enough."""
+        """Return a buffer of at least `needed` bytes: `buffer` itself if it is large enough,
+        otherwise a larger one to which the first `kept` bytes are copied. Raises MemoryLimitError
+        if it would need more than `limit` bytes."""
         if needed <= buffer.nbytes:
             return buffer
         if limit and needed > limit:
