@@ -41,7 +41,7 @@ def is_decided_within(guard: Guard, body: Stmt, is_symbolic: bool) -> bool:
 
 
 def _serial_loops(stmt: Stmt) -> Iterator[For]:
-    """Yield the serial loops within a statement that have more than one iteration."""
+    """Yield all loops within a statement that are serial and have more than one iteration."""
     for loop in walk_stmts(stmt):
         if isinstance(loop, For) and loop.kind is LoopKind.SERIAL and loop.extent != 1:
             yield loop

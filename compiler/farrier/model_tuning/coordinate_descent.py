@@ -341,7 +341,7 @@ class CoordinateDescent:
         return dataclasses.replace(after, choices=choices)
 
     def _is_right(self, key: str, choice: ScheduledTask) -> bool:
-        """Check whether a kernel ran alone with results equal to those of the reference."""
+        """Run a kernel alone, and check that its results are equal to those of the reference."""
         result = self._alone(key, choice)
         return result is not None and bool(result.samples_ns)
 

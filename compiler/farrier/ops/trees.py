@@ -168,7 +168,7 @@ def _nest(nest: LoopBuilder, node: Node) -> None:
 
 
 def _whole(held: Scalar) -> Scalar:
-    """Return the greatest multiple of LANES that is not above `held`."""
+    """Return `held`, rounded down to a multiple of LANES."""
     return bits(BinaryOp.BIT_AND, held, -LANES)
 
 

@@ -245,7 +245,7 @@ class _Flattening:
 
 
 def _is_copy(region: Graph) -> bool:
-    """Check whether a kernel only copies the bytes of its operand to its result."""
+    """Check whether a kernel does nothing but copy the bytes of its operand to its result."""
     if len(region.nodes) != 1 or not RELAYOUT.matches(region.nodes[0]):
         return False
     (node,) = region.nodes

@@ -326,7 +326,8 @@ def _with_calls(steps: Iterable[Step], calls: Iterator[Call]) -> tuple[Step, ...
 
 
 def without(steps: Iterable[Step], is_gone: Callable[[Step], bool]) -> tuple[Step, ...]:
-    """Return the steps without those for which `is_gone` is true, at any depth."""
+    """Return the steps, including nested ones, from which all steps are removed for which `is_gone`
+    is true."""
     left: list[Step] = []
     for step in steps:
         match step:

@@ -64,7 +64,7 @@ class Pruning:
 
 
 def _counts(record: TuningRecord) -> bool:
-    """Check whether `best` takes the record into account."""
+    """Check whether `best` may choose this record."""
     return bool(record.samples_ns) and record.context is not Context.SCREENED
 
 

@@ -125,8 +125,8 @@ def _loop_at(place: _Place) -> For:
 
 
 def find(stmt: Stmt, wanted: Callable[[Stmt], bool]) -> Path | None:
-    """Return the path from `stmt` to the first statement in pre-order for which `wanted` is true,
-    or None."""
+    """Search a statement and the statements within it, in pre-order. Return the path to the first
+    for which `wanted` is true, or None."""
     if wanted(stmt):
         return (stmt,)
     for child in below(stmt):

@@ -24,7 +24,8 @@ _OPS = {op.binary: op for op in ReduceOp}
 
 
 def rfactor(function: Function, loop: str, name: str) -> Function:
-    """Keep a partial result for each iteration of a reduction's loop, and combine them at the end.
+    """Split a reduction in two: each iteration of `loop` computes a partial result of its own, and
+    afterwards these are combined.
 
     before:
         @function

@@ -1,4 +1,5 @@
-"""The memory that a C program lends to a model, and its size before kernels are compiled."""
+"""The RAM of a model in a C program: the positions of inputs and outputs in the workspace, and the
+total size, which is known before kernels are compiled."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ def lent_offsets(program: DriverProgram, memory: MemoryPlan) -> tuple[int, ...]:
 
 
 def arena_bytes(program: DriverProgram) -> int:
-    """Return the bytes of RAM that a program takes for its values, without the stack."""
+    """Return the bytes of RAM that the values of a program take. The stack is not included."""
     memory = plan_memory(program, lends=True)
     arena = Arena(
         inputs=[typical(value.type.nbytes) for value in program.inputs],

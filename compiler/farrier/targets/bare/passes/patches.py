@@ -23,8 +23,9 @@ _ROOM = 4 << 10  # The bytes of RAM that are left for the stack of a model in pa
 
 
 class _Choice(NamedTuple):
-    """A prefix and a number of patches, with the bytes of RAM that the model then takes, and the
-    additional multiply-adds."""
+    """A choice of how to compute the first layers in patches: which layers (the prefix), and how
+    many patches. `nbytes` is the RAM that the model then takes, and `more` the number of additional
+    multiply-adds."""
 
     prefix: Prefix
     patches: int
@@ -62,8 +63,9 @@ class _Search:
         self._most = most
 
     def best(self) -> _Choice | None:
-        """Return the fitting choice with the fewest additional multiply-adds; without one, the
-        choice with the least RAM."""
+        """Return the best choice. It is the one with the fewest additional multiply-adds among the
+        choices with which the model fits; if it fits with none, it is the choice that takes the
+        least RAM."""
         best: _Choice | None = None
         for prefix in prefixes(self._graph):
             if not _ends_kernel(prefix.nodes[-1], self._graph):
@@ -74,7 +76,8 @@ class _Search:
         return best
 
     def arena(self, graph: Graph) -> int:
-        """Return the bytes of a model's arena after the remaining passes."""
+        """Return the bytes of RAM that a graph takes for its values. For that, all remaining passes
+        run on it."""
         from farrier.partition import extract_tasks
         from farrier.passes.runner import run_passes
         from farrier.targets.bare.arena import arena_bytes
@@ -90,8 +93,9 @@ class _Search:
         return (not fits, *(order if fits else order[::-1]))
 
     def _fewest(self, prefix: Prefix, best: _Choice | None) -> _Choice | None:
-        """Return the fewest patches of a prefix with which the model fits, or the most patches if
-        it never does. Return None if the choice cannot be better than `best`."""
+        """Return the choice for a prefix with the fewest patches with which the model fits. If it
+        fits with no number of patches, return the choice with the most patches. Return None if the
+        result cannot be better than `best`."""
         counts = _counts(prefix.height)
         if not counts:
             return None
@@ -116,19 +120,20 @@ class _Search:
         return _Choice(prefix, count, nbytes, self._more(prefix, count))
 
     def _more(self, prefix: Prefix, count: int) -> int:
-        """Return the multiply-adds that are computed again."""
+        """Return the number of multiply-adds that are done twice, because the patches overlap."""
         return count * prefix.products(prefix.lines(count)) - prefix.products()
 
 
 def _counts(height: int) -> list[int]:
-    """Return the numbers of patches from 2 on. Of several numbers whose patches have the same
-    height, only the smallest is returned."""
+    """Return the numbers of patches to try, beginning with 2. Of several numbers for which patches
+    have the same height, only the smallest is included."""
     return sorted({-(-height // lines) for lines in range(1, height)})
 
 
 def _ends_kernel(node: Node, graph: Graph) -> bool:
-    """Check whether the result of a node is stored in memory as it is: no reader computes it in its
-    own kernel, and it is not wider than a byte because of sums."""
+    """Check whether the result of a node is stored in memory in its final form. That is not the
+    case if the node is computed in one kernel with a reader, or if the result consists of sums that
+    are wider than bytes."""
     (value,) = node.outputs
     readers = [other for other in graph.nodes if value in other.inputs]
     joins = len(readers) == 1 and lookup(readers[0].op).kind is Kind.ELEMENTWISE
@@ -136,7 +141,7 @@ def _ends_kernel(node: Node, graph: Graph) -> bool:
 
 
 def _note(graph: Graph, choice: _Choice, whole: int) -> str:
-    """Return the sentence about the patches for the user."""
+    """Return the sentence in which the user reads about the patches."""
     prefix, count = choice.prefix, choice.patches
     last = next(node for node in reversed(prefix.nodes) if product_of(node))
     layer = layer_name(last.origin) or last.outputs[0].name

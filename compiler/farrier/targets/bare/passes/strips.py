@@ -36,27 +36,28 @@ _RANK = 4
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Lines:
-    """The lines of an image that a patch reads: `count` of them, in patch t from line step · t +
-    first on. Lines outside the image are padding."""
+    """The lines of an image that each patch reads: `count` successive lines, beginning in patch t
+    with line step · t + first. Lines outside of the image are padding."""
 
     step: int
     first: int
     count: int
 
     def through(self, reach: int, stride: int, before: int) -> Lines:
-        """Return the lines that windows of `reach` lines read, for these lines of their result."""
+        """Return the lines of an operand that are read to compute these lines of the result.
+        `reach`, `stride` and `before` describe the windows, as in `Reading`."""
         return Lines(
             self.step * stride, self.first * stride - before, (self.count - 1) * stride + reach
         )
 
     def joined(self, other: Lines) -> Lines:
-        """Return the lines from the first to the last of both. Their steps are equal."""
+        """Return the smallest range of lines that contains both ranges. Their steps are equal."""
         first = min(self.first, other.first)
         end = max(self.first + self.count, other.first + other.count)
         return Lines(self.step, first, end - first)
 
     def numbers(self, patches: int) -> npt.NDArray[np.int64]:
-        """Return the numbers of the lines, patch by patch."""
+        """Return the line numbers as an array of shape [patches, count]."""
         starts = self.step * np.arange(patches) + self.first
         return starts[:, None] + np.arange(self.count)
 
@@ -94,8 +95,8 @@ class Prefix:
 
     @property
     def is_steady(self) -> bool:
-        """True if all readers of a value advance by the same number of lines from patch to
-        patch."""
+        """True if, for every value, all readers advance by the same number of lines from one patch
+        to the next."""
         lines = self.lines(self.height)
         return all(
             lines[reading.value.name].step == lines[node.outputs[0].name].step * reading.stride

@@ -402,7 +402,7 @@ class _Driver:
         return self._given_sizes[values]
 
     def _filled(self, values: Sequence[Operand]) -> Operand:
-        """Return the address of a new array that contains these sizes."""
+        """Emit an array with these sizes, and return its address."""
         array = self._room(f"sizes{self.b.labels(1)}", len(values))
         for number, value in enumerate(values):
             self.b.store(value, self.b.offset(array, _WORD * number), _WORD)

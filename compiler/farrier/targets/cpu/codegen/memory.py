@@ -386,7 +386,8 @@ class Memory:
         return from_memory(self.b, text, buffer.dtype, lanes)
 
     def _collect(self, buffer: Buffer, pointers: list[Operand]) -> Value:
-        """Load one element for each lane from separate addresses, and return them as a vector."""
+        """Emit a load for each lane, from an address of its own. Return the elements as a
+        vector."""
         lanes = self.bindings.lanes
         total: Operand = instr.poison(type_of(buffer.dtype, lanes))
         for lane, pointer in enumerate(pointers):

@@ -129,7 +129,7 @@ class _Narrowing:
         return not _is_wide(x) or self._is_narrow(x)
 
     def _narrow(self, x: Operand) -> Operand:
-        """Return an operand with a known range as 32 bits."""
+        """Return an operand converted to 32 bits. Its range, which is known, fits in these."""
         if isinstance(x, Constant) and _is_wide(x):
             return instr.number_of(I32, int(x.number))
         return x

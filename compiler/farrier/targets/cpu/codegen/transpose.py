@@ -37,8 +37,8 @@ def column(builder: Builder, rows: Sequence[Value], number: int, lanes: int) -> 
 
 
 def _resized(builder: Builder, value: Value, lanes: int) -> Value:
-    """Return a value resized to `lanes` lanes: its first lanes, or all of its lanes followed by
-    poison."""
+    """Return a value converted to a vector of `lanes` lanes. If it has more lanes, only the first
+    are used; if it has fewer, the additional lanes are poison."""
     if value.lanes == lanes:
         return value
     order = [n if n < value.lanes else -1 for n in range(lanes)]

@@ -165,7 +165,7 @@ def _multiplied(
 
 
 def _whole(x: Value, weights: BlockWeights, replacement: Replacement, rewriter: Rewriter) -> Value:
-    """Return the rows of `x`, padded with zeros to a multiple of the block length."""
+    """Return `x` with its rows padded with zeros to whole blocks of the weights."""
     blocks, block, _ = weights.codes.type.static_shape
     whole: Extent = blocks * block
     if whole == weights.rows:

@@ -71,7 +71,8 @@ def _neighbours(node: Node, x: Value, w: Value, lanes: int) -> Extent:
 
 
 def _wide(value: Value | None, widened: dict[str, Value], rewriter: Rewriter) -> Value:
-    """Return a value as i16. All its readers share one conversion."""
+    """Return a value converted to i16. All nodes that read the converted value share one
+    conversion."""
     assert value is not None
     if value.type.dtype is DType.I16:
         return value

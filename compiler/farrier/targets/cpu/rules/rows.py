@@ -100,7 +100,7 @@ def _in_parts(program: TensorProgram, kernel: RowKernel) -> _Parts | None:
 
 @dataclasses.dataclass(frozen=True)
 class _Parts:
-    """A sequence of kernels that run one after another; the last one writes the output."""
+    """A program that is computed by a sequence of kernels. The last kernel writes the output."""
 
     program: TensorProgram
     kernels: tuple[RowKernel, ...]

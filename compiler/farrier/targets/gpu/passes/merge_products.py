@@ -143,7 +143,7 @@ class _Search:
 
 
 def _is_row(bias: TensorType, result: TensorType) -> bool:
-    """Check whether a constant has one number for each column of a product."""
+    """Check whether a constant that is added to a product has one number for each column."""
     columns = result.shape[-1]
     is_row = bias.shape[-1:] == (columns,) and bias.size == columns
     return is_row and bias.rank <= result.rank and bias.dtype is result.dtype

@@ -86,7 +86,8 @@ def _is_of_f32(node: Node) -> bool:
 def _rounded(
     value: Value | None, dtype: DType, rounded: dict[str, Value], rewriter: Rewriter, node: Node
 ) -> Value:
-    """Return a factor in the narrow dtype. All its readers share one conversion."""
+    """Return a factor converted to the narrow dtype. All products that read the factor share one
+    conversion."""
     assert value is not None
     if value.name not in rounded:
         kind = TensorType(dtype, value.type.shape)

@@ -34,8 +34,9 @@ def _by_dtype(name: str, read: Callable[[Builder, DType], Operand]) -> instr.Fun
 
 
 def _leave(b: Builder, read: Callable[[Builder, DType], Operand], names: Sequence[str]) -> None:
-    """Emit a binary search for the dtype code among `names`, sorted by code, that returns the
-    element as `read` emits it for that dtype."""
+    """Emit code that returns the element that `read` reads, for a dtype that is known only at run
+    time. A binary search finds its code among those of `names`, which are in the order of their
+    codes."""
     if len(names) == 1:
         b.leave(read(b, DType(names[0])))
         return
