@@ -45,8 +45,8 @@ from farrier_device.cuda_library import GPU
 
 LARGE = 0.05  # Of a model's operations.
 # LLVM adds a loop's offset to the address of an array. Reading the lower word of a register costs
-# nothing.
-_ADDRESSES = {"add.s64", "mov.b64", "cvt.u32.u64"}
+# nothing, nor does the constant upper word of a matrix descriptor.
+_ADDRESSES = {"add.s64", "mov.b64", "cvt.u32.u64", "or.b64"}
 _WIDE = re.compile(r"\s(?:@!?%p\d+ )?([a-z][\w.]*\.[bsu]64)\s")
 _Known: TypeAlias = dict[str, dict[str, Any]]  # Fields of kernels by the hash of their text.
 
@@ -211,7 +211,9 @@ def write_page(page: Path, lines: Sequence[Line]) -> None:
         + " |"
         for model, precision in ordered
     )
-    titles = f"| model | precision | {' | '.join(ARCHITECTURES)} |\n|{'---|' * 9}"
+    titles = (
+        f"| model | precision | {' | '.join(ARCHITECTURES)} |\n|{'---|' * (2 + len(ARCHITECTURES))}"
+    )
     page.write_text("\n".join([_HEAD, titles, *rows, ""]))
 
 

@@ -171,7 +171,8 @@ def _backwards(stmt: Stmt) -> Stmt:
 
 
 def _run(function: Function, initial: dict[str, Any]) -> dict[str, Any]:
-    if any(isinstance(stmt, Barrier) for stmt in walk_stmts(function.body)):
+    barriers = [stmt for stmt in walk_stmts(function.body) if isinstance(stmt, Barrier)]
+    if any(barrier.copies is None for barrier in barriers):
         return run_threads(function, {}, initial=initial)
     return run_loops(function, {}, initial=initial)
 

@@ -14,7 +14,7 @@
     reduce = sum | max | min | prod
     axis   = Axis(name, extent)
     buffer = name : dtype[extent, ...] [@layout] in scope
-    scope  = param | constant | workspace | workgroup | subgroup | local | register
+    scope  = param | constant | workspace | workgroup | subgroup | warpgroup | local | register
 
 Indices are expressions of dtype i64 over loop variables, logical axes of the buffer; `div` and
 `mod` on integers round towards negative infinity. `round` is half to even, and `round_tf32` rounds
@@ -49,6 +49,7 @@ class MemoryScope(enum.StrEnum):
     WORKSPACE = "workspace"  # Scratch memory shared by all threads of one call.
     WORKGROUP = "workgroup"  # Scratch memory shared by the threads of one block of a launch.
     SUBGROUP = "subgroup"  # Fragments in the registers of a subgroup's 32 threads.
+    WARPGROUP = "warpgroup"  # Fragments in the registers of four subgroups' 128 threads.
     LOCAL = "local"  # Scratch memory of one thread, allocated where the statement stands.
     REGISTER = "register"  # Values only: every index must be constant after unrolling.
 

@@ -291,6 +291,7 @@ ICMP, FCMP, SELECT = map(Operation, ("icmp", "fcmp", "select"))  # The attribute
 TRUNC, ZEXT, SEXT, BITCAST = map(Operation, ("trunc", "zext", "sext", "bitcast"))
 FPTRUNC, FPEXT = map(Operation, ("fptrunc", "fpext"))
 FPTOSI, SITOFP, UITOFP = map(Operation, ("fptosi", "sitofp", "uitofp"))
+PTRTOINT = Operation("ptrtoint")
 SATURATE = Operation(
     "saturate"
 )  # A float to a signed (True) or an unsigned (False) integer, saturating.
@@ -311,7 +312,7 @@ FENCE = Operation("fence", Effect.ORDER)
 INTRINSIC = Operation("intrinsic")  # A pure function of the target; (name, what may be assumed).
 # A function of the target or of another module; the attribute is its name.
 INTRINSIC_EFFECT = Operation("intrinsic_effect", Effect.ANY)
-ASSEMBLY = Operation("assembly", Effect.ANY)  # (text, constraints)
+ASSEMBLY = Operation("assembly", Effect.ANY)  # (text, constraints, attributes of the call)
 CALL = Operation("call", Effect.ANY)  # The operands are a function and its arguments.
 
 

@@ -11,10 +11,10 @@
              | While(expr, stmt)                     tested before each iteration
              | Prefetch(buffer, [expr], level)       a hint: the cache line at that element
              | Intrinsic(name, [operand], is_late)   a declared tensor intrinsic, on tiles
-             | Barrier(scope, copies?)               the threads of a block wait for each other
+             | Barrier(scope, copies?, publishes)    the threads of a block wait for each other
     operand  = Tile(buffer, [expr] origin, [axis], [step])
     kind     = serial | independent | parallel | vectorized | unrolled | dot | group
-             | block | thread | subgroup | pipelined
+             | block | thread | subgroup | warpgroup | pipelined
 
 Variables are unique within a function. Loops of different kinds run as follows.
 
@@ -36,7 +36,8 @@ forms.
 In the form of *phases*, on which schedules work, each nest of thread loops is a phase. The threads
 of the block share its iterations, in any order, and all iterations have ended before the next phase
 begins. A nest of subgroup loops is a phase as well: its iterations are shared by the subgroups of
-the block, which consist of 32 threads each and execute intrinsics together.
+the block, which consist of 32 threads each and execute intrinsics together. A nest of warpgroup
+loops is a phase of warpgroups in the same way, which consist of four subgroups each.
 
 The *lowered* form has a single nest of thread loops, with a Barrier wherever a phase may access
 memory that an earlier phase has written. `ir/threads.py` states the rules of both forms.
@@ -63,6 +64,7 @@ class LoopKind(enum.StrEnum):
     BLOCK = "block"
     THREAD = "thread"
     SUBGROUP = "subgroup"
+    WARPGROUP = "warpgroup"
     PIPELINED = "pipelined"
 
 
@@ -204,8 +206,8 @@ class Tile:
 @dataclasses.dataclass(frozen=True, slots=True)
 class Intrinsic(Statement):
     """A call of the tensor intrinsic `name` (see `farrier.intrinsics`), with the output tile first.
-    If `is_late`, the call only starts an asynchronous copy, which a later barrier with `copies`
-    completes."""
+    If `is_late`, the call only starts an asynchronous copy or an asynchronous product of a
+    warpgroup, which a later barrier with `copies` completes."""
 
     effect = Effect.CALL
 
@@ -235,12 +237,22 @@ class Barrier(Statement):
 
     With the scope `local`, a thread waits only for its own copies, not for other threads. With the
     scope `subgroup`, the threads of a subgroup wait for each other, and no stores become visible.
+
+    A barrier with the scope `warpgroup` orders asynchronous products. Without `copies`, earlier
+    accesses of the warpgroup to its fragments precede its later products, for which that is
+    necessary. With `copies`, the warpgroup closes the group of products that it has started, and
+    waits until at most the latest `copies` groups are unfinished: only then may others access their
+    fragments and overwrite their factors.
+
+    If `publishes`, asynchronous products after the barrier see what the threads stored to workgroup
+    buffers, and what they copied by copies that have completed. No other barrier has that effect.
     """
 
     effect = Effect.BARRIER
 
     scope: MemoryScope
     copies: int | None = None
+    publishes: bool = False
 
 
 Stmt: TypeAlias = Block | For | Alloc | Store | If | While | Prefetch | Intrinsic | Barrier

@@ -320,9 +320,10 @@ def _statement(statement: Stmt, indent: str) -> Iterator[str]:
         case Intrinsic(name, operands, is_late):
             parts = [repr(name), *map(_tile, operands), *(["late=True"] if is_late else [])]
             yield f"{indent}intrinsic({', '.join(parts)})"
-        case Barrier(scope, copies):
-            waits = "" if copies is None else f", copies={copies}"
-            yield f"{indent}barrier({scope.value}{waits})"
+        case Barrier(scope, copies, publishes):
+            parts = [scope.value, *([] if copies is None else [f"copies={copies}"])]
+            parts += ["publishes=True"] if publishes else []
+            yield f"{indent}barrier({', '.join(parts)})"
         case _:
             assert_never(statement)
 

@@ -187,6 +187,7 @@ _IN_ANY_ORDER = (
     LoopKind.BLOCK,
     LoopKind.THREAD,
     LoopKind.SUBGROUP,
+    LoopKind.WARPGROUP,
 )
 _INFIX = {
     BinaryOp.ADD: "+",

@@ -38,11 +38,14 @@ from farrier.ir.loop import (
 )
 from farrier.ir.points import Points
 from farrier.ir.printer import print_ir
+from farrier.ir.run_products import Begun, Products
 from farrier.ir.statements import walk_stmts
 from farrier.ir.threads import (
+    FRAGMENTS,
     PRIVATE,
     SUBGROUP_SIZE,
     UNSEEN,
+    WARPGROUP_SIZE,
     Launch,
     LoweredLaunch,
     extents_of,
@@ -71,10 +74,11 @@ def run_threads(
     Return, by name, the arrays of the parameters that are not among `inputs`: logical arrays or,
     with `packed`, their memory. `initial` holds contents of some of these before the run, and
     `meaning` returns the declared semantics of an intrinsic as a function with the output first. An
-    intrinsic of a subgroup is run once, by the subgroup's first thread.
+    intrinsic of a subgroup or warpgroup is run once, by its first thread.
 
     Raises CompilerError, with the statements, for a race, a barrier that not all threads of a block
-    reach, an index outside its buffer, and a read of workgroup memory that has not been written.
+    reach, an index outside its buffer, a read of workgroup memory that has not been written, and a
+    missing wait or fence of asynchronous products.
     """
     function = with_usual_choices(function)
     verify_threads(function)
@@ -231,6 +235,7 @@ class _Blocks:
         self._last_written = np.zeros(0, np.int64)
         # Copies under way, a group for each barrier that waits for copies; the last one is open.
         self._groups: list[list[tuple[Intrinsic, Array, dict[str, Any]]]] = [[]]
+        self._products = Products(self._fail)
 
     def allocate(self, buffer: Buffer) -> None:
         """Allocate undefined memory for a buffer: one copy for each block, subgroup or thread, by
@@ -240,6 +245,7 @@ class _Blocks:
         if buffer.scope is MemoryScope.WORKGROUP:
             self._shadows[buffer.name] = _Shadow(count * _size(buffer))
             self._undefined[buffer.name] = np.ones(count * _size(buffer), bool)
+        self._products.allocate(buffer, count * _size(buffer))
 
     def stmt(self, stmt: Stmt, mask: Array) -> None:
         match stmt:
@@ -265,13 +271,21 @@ class _Blocks:
                     self.stmt(body, mask)
             case Prefetch():
                 pass
-            case Barrier(scope, copies):
+            case Barrier(MemoryScope.WARPGROUP, products):
+                self._check_together(stmt, mask, WARPGROUP_SIZE)
+                if products is None:
+                    self._products.order()
+                else:
+                    self._finish(products)
+            case Barrier(scope, copies, publishes):
                 if copies is not None:
                     self._land(copies)
+                if publishes:
+                    self._products.publish()
                 if scope is MemoryScope.LOCAL:
                     return
                 if scope is MemoryScope.SUBGROUP:
-                    self._check_subgroups(stmt, mask)
+                    self._check_together(stmt, mask, SUBGROUP_SIZE)
                     return
                 if not np.all(mask.all(axis=1) | ~mask.any(axis=1)):
                     self._fail("not all threads of a block come to a barrier", stmt)
@@ -282,10 +296,12 @@ class _Blocks:
             case _:
                 assert_never(stmt)
 
-    def _check_subgroups(self, stmt: Stmt, mask: Array) -> None:
-        groups = mask.reshape(len(mask), -1, SUBGROUP_SIZE)
+    def _check_together(self, stmt: Stmt, mask: Array, size: int) -> None:
+        """Fail if only some threads of a subgroup or warpgroup come to a statement."""
+        groups = mask.reshape(len(mask), -1, size)
         if not np.all(groups.all(axis=2) | ~groups.any(axis=2)):
-            self._fail("not all threads of a subgroup come to it", stmt)
+            name = "subgroup" if size == SUBGROUP_SIZE else "warpgroup"
+            self._fail(f"not all threads of a {name} come to it", stmt)
 
     def _under(self, stmt: Stmt, mask: Array) -> None:
         if np.any(mask):
@@ -308,6 +324,8 @@ class _Blocks:
     def _write(
         self, buffer: Buffer, at: Array, values: Array, stmt: Stmt, threads: Array, blocks: Array
     ) -> None:
+        if not self._products.write(buffer, at, stmt):
+            return
         if buffer.scope not in UNSEEN:
             self._note(buffer, at, stmt, threads, blocks, writes=True)
             if buffer.name in self._undefined:
@@ -325,6 +343,8 @@ class _Blocks:
         return values
 
     def _look(self, buffer: Buffer, at: Array, stmt: Stmt, threads: Array, blocks: Array) -> Array:
+        shadow = self._shadows.get(buffer.name)
+        self._products.read(buffer, at, stmt, None if shadow is None else shadow.writer.time[at])
         if buffer.scope not in UNSEEN:
             self._note(buffer, at, stmt, threads, blocks, writes=False)
             undefined = self._undefined.get(buffer.name)
@@ -337,8 +357,8 @@ class _Blocks:
         """Return, for each thread, which copy of the buffer the thread accesses."""
         if buffer.scope in PRIVATE:
             return self._local
-        if buffer.scope is MemoryScope.SUBGROUP:
-            return self._local // SUBGROUP_SIZE
+        if buffer.scope in FRAGMENTS:
+            return self._local // FRAGMENTS[buffer.scope]
         if buffer.scope is MemoryScope.WORKGROUP:
             return np.broadcast_to(np.arange(self._shape[0])[:, None], self._shape)
         return np.zeros(self._shape, np.int64)
@@ -388,17 +408,40 @@ class _Blocks:
                 self._intrinsic(stmt, mask, lands=True)
         self.variables = variables
 
+    def _finish(self, most: int) -> None:
+        """Close the current group of asynchronous products, and complete all groups except the
+        latest `most`."""
+        variables, self._products.lands = self.variables, True
+        for product in self._products.close(most):
+            self.variables = dict(product.variables)
+            self._multiply(product)
+        self.variables, self._products.lands = variables, False
+
+    def _multiply(self, product: Begun) -> None:
+        """Run a product, or check its accesses when it is started."""
+        self._products.current = product
+        self._intrinsic(product.call, product.mask, lands=True)
+        self._products.current = None
+
     def _intrinsic(self, stmt: Intrinsic, mask: Array, *, lands: bool = False) -> None:
-        """Run the declared semantics of an intrinsic for each thread, or once for each subgroup."""
+        """Run the declared semantics of an intrinsic for each thread, or once for each subgroup or
+        warpgroup."""
         if self.meaning is None:
             self._fail(f"the intrinsic {stmt.name} must be expanded before it is run", stmt)
         semantics = self.meaning(stmt.name)
         if stmt.is_late and not lands:
-            self._begin(stmt, mask)
+            if stmt.operands[0].buffer.scope is MemoryScope.WARPGROUP:
+                time = self._history.workgroup
+                product = Begun(stmt, mask.copy(), dict(self.variables), time)
+                self._products.begin(product)
+                self._multiply(product)
+            else:
+                self._begin(stmt, mask)
             return
-        if any(param.scope is MemoryScope.SUBGROUP for param in semantics.params):
-            self._check_subgroups(stmt, mask)
-            mask = mask & (np.arange(self._shape[1]) % SUBGROUP_SIZE == 0)
+        together = max((FRAGMENTS.get(param.scope, 1) for param in semantics.params), default=1)
+        if together > 1:
+            self._check_together(stmt, mask, together)
+            mask = mask & (np.arange(self._shape[1]) % together == 0)
         loops, body = [], semantics.body
         while isinstance(body, For):
             loops.append(body)
@@ -424,11 +467,14 @@ class _Blocks:
                 tile,
                 [wide(self._value(index, stmt, mask)) for index in tile.origin],
                 wide(self._owners(tile.buffer)),
-                tile.buffer.scope in PRIVATE and param.scope is MemoryScope.SUBGROUP,
+                tile.buffer.scope in PRIVATE and param.scope in FRAGMENTS,
             )
             for param, tile in zip(semantics.params, stmt.operands, strict=True)
         }
-        who = wide(self._threads), wide(self._blocks)
+        # The threads of a warpgroup do not wait for each other where they wait for a product.
+        is_product = self._products.current is not None
+        threads = np.full_like(self._threads, _SEVERAL) if is_product else self._threads
+        who = wide(threads), wide(self._blocks)
         for turn in np.ndindex(*(number(loop.extent) for loop in others)):
             for loop, at in zip(others, turn, strict=True):
                 variables[loop.var] = np.int64(at)

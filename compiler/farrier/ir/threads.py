@@ -7,9 +7,10 @@ buffers. Within the block loops
 - threads run in phases: a phase is a nest of thread loops of constant extent, which contains no
   other block, thread or parallel loop and allocates nothing in `workgroup`. Only phases store or
   prefetch;
-- a nest of subgroup loops is a phase too, in which only intrinsics access memory. Fragments are
-  buffers in `subgroup`: a fragment that is allocated around phases exists once per subgroup, its
-  first axes correspond to the loops of the phase, and only intrinsics of subgroups access it;
+- a nest of subgroup or warpgroup loops is a phase too, in which only intrinsics access memory.
+  Fragments are buffers in `subgroup` or `warpgroup`: a fragment that is allocated around phases
+  exists once per subgroup or warpgroup, its first axes correspond to the loops of the phase, and
+  only intrinsics access it;
 - phases may stand within serial and unrolled loops, conditions, and allocations. A condition around
   a phase has one value for all threads: it loads nothing that the launch writes;
 - a local or register buffer that is allocated around phases exists once per thread: every phase
@@ -19,9 +20,9 @@ buffers. Within the block loops
   the private element of another thread, whose number within the subgroup differs in one bit: the
   last of the first indices is `t xor m`. The block consists of complete subgroups, and the
   innermost loop of the phase of complete groups of `2 * m` threads;
-- a barrier that waits for copies may stand between phases. Other barriers occur only in a launch
-  that is a single phase, within nothing but allocations. Each barrier must be reached by all
-  threads: no condition around it depends on a thread or loads what the launch writes.
+- a barrier that waits for copies or products may stand between phases. Other barriers occur only
+  in a launch that is a single phase, within nothing but allocations. Each barrier must be reached
+  by all threads: no condition around it depends on a thread or loads what the launch writes.
 """
 
 from __future__ import annotations
@@ -64,11 +65,15 @@ from farrier.ir.types import DType
 from farrier.ir.walk import walk
 
 PRIVATE = (MemoryScope.LOCAL, MemoryScope.REGISTER)
-# The buffers of a single thread or subgroup, which no other thread can access.
-UNSEEN = (*PRIVATE, MemoryScope.SUBGROUP)
 SUBGROUP_SIZE = 32  # The number of threads in a subgroup, as in a warp of NVIDIA's GPUs.
+WARPGROUP_SIZE = 4 * SUBGROUP_SIZE
+# The number of threads that share a fragment, and that run an iteration of a phase together.
+FRAGMENTS = {MemoryScope.SUBGROUP: SUBGROUP_SIZE, MemoryScope.WARPGROUP: WARPGROUP_SIZE}
+TOGETHER = {LoopKind.SUBGROUP: SUBGROUP_SIZE, LoopKind.WARPGROUP: WARPGROUP_SIZE}
+# The buffers of a single thread, subgroup or warpgroup, which no other thread can access.
+UNSEEN = (*PRIVATE, *FRAGMENTS)
 _AROUND_PHASES = (LoopKind.SERIAL, LoopKind.UNROLLED)
-_OF_PHASES = (LoopKind.THREAD, LoopKind.SUBGROUP)
+_OF_PHASES = (LoopKind.THREAD, *TOGETHER)
 _OF_BLOCKS_OR_THREADS = (LoopKind.BLOCK, *_OF_PHASES, LoopKind.PARALLEL)
 
 
@@ -145,8 +150,7 @@ def exchange_of(nest: tuple[For, ...], body: Stmt) -> int:
 
 def threads_of(nest: tuple[For, ...]) -> int:
     """Return the number of threads that run a phase."""
-    each = SUBGROUP_SIZE if nest[0].kind is LoopKind.SUBGROUP else 1
-    return math.prod(extents_of(nest)) * each
+    return math.prod(extents_of(nest)) * TOGETHER.get(nest[0].kind, 1)
 
 
 def extents_of(nest: tuple[For, ...]) -> tuple[int, ...]:
@@ -271,12 +275,12 @@ class _Checker:
         for stmt in walk_stmts(body):
             if isinstance(stmt, For) and stmt.kind in _OF_BLOCKS_OR_THREADS:
                 raise self._fail(f"the {stmt.kind} loop {stmt.var} stands within a phase", stmt)
-            if nest[0].kind is LoopKind.SUBGROUP and isinstance(stmt, Store | Prefetch):
-                raise self._fail("no loop says which thread of a subgroup runs this", stmt)
+            if nest[0].kind in TOGETHER and isinstance(stmt, Store | Prefetch):
+                raise self._fail(f"no loop says which thread of a {nest[0].kind} runs this", stmt)
             if isinstance(stmt, Alloc) and stmt.buffer.scope is MemoryScope.WORKGROUP:
                 raise self._fail(f"one thread allocates {stmt.buffer.name} for its block", stmt)
             for buffer, indices in _elements(stmt):
-                if buffer.scope is MemoryScope.SUBGROUP and not isinstance(stmt, Intrinsic):
+                if buffer.scope in FRAGMENTS and not isinstance(stmt, Intrinsic):
                     raise self._fail(f"{buffer.name} is a fragment: intrinsics touch it", stmt)
                 if buffer.name in self._private:
                     self._own(buffer, indices, nest, stmt)
@@ -307,7 +311,7 @@ class _Checker:
         extents = tuple(loop.extent for loop in nest)
         leading = indices[: len(nest)]
         if leading != tuple(map(Var, names)):
-            owner = "thread" if buffer.scope in PRIVATE else "subgroup"
+            owner = "thread" if buffer.scope in PRIVATE else buffer.scope
             raise self._fail(
                 f"{buffer.name} is each {owner}'s own: index it by {names} first", stmt
             )

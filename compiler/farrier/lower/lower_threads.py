@@ -29,7 +29,7 @@ from farrier.ir.operands import operands
 from farrier.ir.statements import block, map_children, walk_stmts
 from farrier.ir.substitute import Substitution, loads
 from farrier.ir.threads import (
-    SUBGROUP_SIZE,
+    TOGETHER,
     UNSEEN,
     Launch,
     exchange_name,
@@ -133,10 +133,11 @@ def lower_threads(function: Function) -> Function:
                         b[4 * i + j] = tile[3 - j]
 
     Before a phase of subgroups that follows a phase of threads without such a barrier, the threads
-    of each subgroup are synchronized. The buffers of each thread or subgroup lose the axes that run
-    over threads or subgroups. If phases differ in shape, they share one loop over all threads of
-    the block, from which their variables are computed: those of a phase of subgroups from the
-    number of the thread's subgroup.
+    of each subgroup are synchronized. Before asynchronous products, a warpgroup's accesses to its
+    fragments are ordered, and a barrier publishes the factors that threads have stored. The buffers
+    of each thread or subgroup lose the axes that run over threads or subgroups. If phases differ in
+    shape, they share one loop over all threads of the block, from which their variables are
+    computed: those of a phase of subgroups from the number of the thread's subgroup.
     """
     body = function.body
     for launch in launches(function):
@@ -287,7 +288,10 @@ class _Launch:
         threads = self._as_threads(nest, _exchange(mask, body) if mask else body)
         accesses = frozenset(each for each in accesses if each.name not in begun)
         is_alone = nest[0].kind is LoopKind.THREAD and not mask and self._may_diverge(nest, body)
-        is_together = mask > 0 or nest[0].kind is LoopKind.SUBGROUP
+        is_together = mask > 0 or nest[0].kind in TOGETHER
+        multiplies = _multiplies(body)
+        if multiplies:
+            threads = block([Barrier(MemoryScope.WARPGROUP), threads])
         if not clashes:
             met = pending - {_APART} if is_together else pending
             if met != pending:
@@ -299,7 +303,7 @@ class _Launch:
         shared = self._names_shared() | {_APART.name}
         left = frozenset(p for p in pending if is_workgroup and p.name not in shared)
         left |= {_APART} if is_alone else frozenset()
-        return block([Barrier(scope), threads]), left | accesses
+        return block([Barrier(scope, None, multiplies), threads]), left | accesses
 
     def _names_shared(self) -> frozenset[str]:
         return frozenset(buffer.name for buffer in self._shared)
@@ -348,7 +352,7 @@ class _Launch:
         extents = extents_of(nest)
         variables: dict[str, Expr] = {}
         condition: Expr | None = None
-        each = SUBGROUP_SIZE if nest[0].kind is LoopKind.SUBGROUP else 1
+        each = TOGETHER.get(nest[0].kind, 1)
         if each == 1 and tuple(number for _, number in self._threads) == extents:
             for loop, (name, _) in zip(nest, self._threads, strict=True):
                 variables[loop.var] = Var(name)
@@ -412,8 +416,24 @@ def _touches(stmt: Stmt) -> Iterator[tuple[Buffer, tuple[Expr, ...], bool]]:
 
 def _copied(stmt: Stmt) -> set[str]:
     """Return the names of the buffers to which a phase starts asynchronous copies."""
-    calls = (part for part in walk_stmts(stmt) if isinstance(part, Intrinsic))
-    return {call.operands[0].buffer.name for call in calls if call.is_late}
+    return {call.operands[0].buffer.name for call in _late(stmt)} - _multiplied(stmt)
+
+
+def _multiplies(stmt: Stmt) -> bool:
+    """Check whether a phase starts asynchronous products of warpgroups."""
+    return bool(_multiplied(stmt))
+
+
+def _multiplied(stmt: Stmt) -> set[str]:
+    buffers = (call.operands[0].buffer for call in _late(stmt))
+    return {buffer.name for buffer in buffers if buffer.scope is MemoryScope.WARPGROUP}
+
+
+def _late(stmt: Stmt) -> Iterator[Intrinsic]:
+    """Yield the calls that start asynchronous copies or products."""
+    for part in walk_stmts(stmt):
+        if isinstance(part, Intrinsic) and part.is_late:
+            yield part
 
 
 def _index(value: int) -> Const:

@@ -44,6 +44,7 @@ from farrier.schedule.sum_neighbours import sum_neighbours
 from farrier.schedule.tensorize import tensorize
 from farrier.schedule.thread_primitives import bind, cooperate, split_axes
 from farrier.schedule.tile_product import tile_product
+from farrier.schedule.warpgroup_product import warpgroup_product
 
 Primitive: TypeAlias = Callable[..., Function]
 
@@ -82,6 +83,7 @@ PRIMITIVES: dict[str, Primitive] = {
     "tile_product": tile_product,
     "sum_neighbours": sum_neighbours,
     "subgroup_product": subgroup_product,
+    "warpgroup_product": warpgroup_product,
     "share_rows": share_rows,
     "attend": attend,
     "pipeline": pipeline,

@@ -184,6 +184,18 @@ class Schedule:
     ) -> None:
         self.apply("subgroup_product", total, reader, intrinsic, subgroups, each, depth, stages)
 
+    def warpgroup_product(
+        self,
+        total: str,
+        reader: str,
+        intrinsic: str,
+        warpgroups: tuple[int, int],
+        each: tuple[int, int],
+        depth: int,
+        stages: int,
+    ) -> None:
+        self.apply("warpgroup_product", total, reader, intrinsic, warpgroups, each, depth, stages)
+
     def share_rows(
         self,
         buffers: tuple[str, ...],

@@ -34,7 +34,7 @@ from farrier.ir.expr import (
 from farrier.ir.loop import Alloc, Barrier, For, Function, Intrinsic, LoopKind, Stmt, Store, Tile
 from farrier.ir.statements import block
 from farrier.ir.substitute import Indices, Substitution, loads, variables
-from farrier.ir.threads import SUBGROUP_SIZE
+from farrier.ir.threads import TOGETHER
 from farrier.ir.types import DType
 from farrier.schedule.launching import with_launch
 from farrier.schedule.nest import NestView
@@ -163,7 +163,7 @@ y_e18_0] = y_stored16[y_e18_0]
         nest.fail(f"{subgroups} subgroups for {total}, {each} fragments each, {depth} terms")
     if why := declared.why_not(product):
         nest.fail(why)
-    launch = _Launch(product, declared, subgroups, each, depth, stages).launch()
+    launch = FragmentLaunch(product, declared, subgroups, each, depth, stages).launch()
     gone = {total} if product.store.buffer.name != total else set[str]()
     return with_launch(function, product.nests, launch, gone)
 
@@ -231,8 +231,12 @@ def _is_rounding(value: Expr) -> TypeGuard[Unary]:
     return isinstance(value, Unary) and value.op is UnaryOp.ROUND_TF32
 
 
-class _Launch:
-    """The builder of the launch of `subgroup_product`."""
+class FragmentLaunch:
+    """The builder of the launch of `subgroup_product`. Subclasses multiply by other groups of
+    threads: `kind` is that of the loops over them, and `scope` that of their fragments."""
+
+    kind = LoopKind.SUBGROUP
+    scope = MemoryScope.SUBGROUP
 
     def __init__(
         self,
@@ -248,14 +252,14 @@ class _Launch:
         self._stages = stages
         self._fragment = declared.rows, declared.columns
         self._size = tuple(math.prod(x) for x in zip(subgroups, each, self._fragment, strict=True))
-        self._threads = math.prod(subgroups) * SUBGROUP_SIZE
+        self._threads = math.prod(subgroups) * TOGETHER[self.kind]
         self._name = product.total.name
         self._numbers = itertools.count()
         self._k = product_of(extent for _, extent in product.sums)
         self._sides = product.rows, product.columns
         shape = (*subgroups, *each, *self._fragment)
-        self._sums = self._buffer("sums", declared.total, shape, MemoryScope.SUBGROUP)
-        self._sources = tuple(_Source.of(product, side) for side in (0, 1))
+        self._sums = self._buffer("sums", declared.total, shape, self.scope)
+        self._sources = tuple(Source.of(product, side) for side in (0, 1))
         self._staged = tuple(self._staging(side) for side in (0, 1))
 
     def _var(self, name: str) -> Var:
@@ -296,8 +300,8 @@ class _Launch:
     def _of_subgroups(self, body: Callable[[tuple[Expr, Expr]], Stmt]) -> Stmt:
         at = next(self._numbers)
         rows, columns = self._var(f"gy{at}"), self._var(f"gx{at}")
-        inner = For(columns.name, self._subgroups[1], LoopKind.SUBGROUP, body((rows, columns)))
-        return For(rows.name, self._subgroups[0], LoopKind.SUBGROUP, inner)
+        inner = For(columns.name, self._subgroups[1], self.kind, body((rows, columns)))
+        return For(rows.name, self._subgroups[0], self.kind, inner)
 
     def _of_threads(self, points: int, body: Callable[[Expr], Stmt]) -> Stmt:
         """Return a phase whose threads divide the points 0 to `points - 1` among themselves; `body`
@@ -347,13 +351,21 @@ class _Launch:
                 first += [Barrier(MemoryScope.LOCAL, self._stages)] if ahead else []
                 first += [self._copy(side, e.index(ahead)) for side in (0, 1)]
             later = e.add(turn, self._stages - 1)
-            body = [Barrier(MemoryScope.WORKGROUP, self._stages - 2)]
+            body = [self._met()]
             body += [self._copy(side, later) for side in (0, 1)]
-        body.append(self._of_subgroups(self._multiply))
+        body += self._products()
         if self._stages == 1:
             return For(turn.name, turns, LoopKind.SERIAL, self._with_staged(block(body)))
         loop = For(turn.name, turns, LoopKind.SERIAL, block(body))
         return self._with_staged(block([*first, loop]))
+
+    def _met(self) -> Stmt:
+        """Return the barrier before an iteration, which waits for its copies."""
+        return Barrier(MemoryScope.WORKGROUP, self._stages - 2)
+
+    def _products(self) -> list[Stmt]:
+        """Return the statements that multiply the factors of an iteration."""
+        return [self._of_subgroups(self._multiply)]
 
     def _with_staged(self, stmt: Stmt) -> Stmt:
         for buffer in reversed(self._staged):
@@ -487,6 +499,7 @@ class _Launch:
         # Eight elements of padding bring neighbouring rows of a fragment's pairs to other banks.
         shape = (rows, columns + 8)
         out = self._buffer("results", self._declared.total, shape, MemoryScope.WORKGROUP)
+        size = self._fragment[0]
 
         def row_of_fragments(at: Expr) -> Stmt:
             stores = self._of_subgroups(
@@ -499,7 +512,9 @@ class _Launch:
 
             def results(point: Expr) -> Stmt:
                 row, first = e.floordiv(point, chunks), e.mul(e.mod(point, chunks), several)
-                return self._store(out, at, row, first, several)
+                fragment = e.add(e.mul(e.floordiv(row, size), self._each[0]), at)
+                place = e.add(e.mul(fragment, size), e.mod(row, size)), first
+                return self._store(out, (row, first), place, several)
 
             return block([stores, self._of_threads(rows * chunks, results)])
 
@@ -520,14 +535,16 @@ class _Launch:
         inner = [extent for _, extent in columns if extent != 1][-1:] or [1]
         return math.gcd(several, inner[0]) if isinstance(inner[0], int) else 1
 
-    def _store(self, out: Buffer, at: Expr, row: Expr, first: Expr, several: int) -> Stmt:
+    def _store(
+        self, out: Buffer, at: tuple[Expr, Expr], place: tuple[Expr, Expr], several: int
+    ) -> Stmt:
         """Return the statement that stores `several` neighbouring results. Guards prevent stores
-        beyond the edges of the result."""
-        product, size = self._product, self._fragment[0]
-        fragment = e.add(e.mul(e.floordiv(row, size), self._each[0]), at)
-        own_row = self._number(0, e.add(e.mul(fragment, size), e.mod(row, size)))
+        beyond the edges of the result. `at` is the position of the first result in `out`, and
+        `place` its position in the tile of the block."""
+        product = self._product
+        own_row, first = self._number(0, place[0]), self._number(1, place[1])
         conditions = self._within(own_row, self._sides[0].extent, self._size[0])
-        conditions += self._within(self._number(1, first), self._sides[1].extent, self._size[1])
+        conditions += self._within(first, self._sides[1].extent, self._size[1])
 
         # All values of a thread come before its stores, so that these are joined to one: what they
         # read may lie where a store writes, for all that the code generator knows.
@@ -537,10 +554,9 @@ class _Launch:
         )
 
         def element(part: Expr, is_stored: bool) -> Stmt:
-            column = e.add(first, part)
             values: dict[str, Expr] = {name: Var(f"{name}_b") for name, _ in product.batch}
             values |= digits(own_row, self._sides[0].axes)
-            values |= digits(self._number(1, column), self._sides[1].axes)
+            values |= digits(e.add(first, part), self._sides[1].axes)
             values = product.with_loops(values)
             of_loops = {
                 name: values[product.points[name]] if name in product.points else ZERO
@@ -548,7 +564,7 @@ class _Launch:
             }
 
             def read(indices: Indices) -> Expr:
-                return Load(out, (row, column))
+                return Load(out, (at[0], e.add(at[1], part)))
 
             change = Substitution(of_loops, reads={product.total.name: read})
             if not is_stored:
@@ -568,7 +584,7 @@ def variables_of(store: Store) -> set[str]:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Source:
+class Source:
     """The layout of a factor in memory: neighbouring elements are consecutive terms of the sum if
     `along_terms`, else consecutive rows or columns, and a thread copies `several` elements at once.
     The factor is `value` where the `guard` holds, and 0 elsewhere; the guard of all elements that
@@ -583,7 +599,7 @@ class _Source:
     axis: int  # Of the buffer, along which neighbours lie.
 
     @classmethod
-    def of(cls, product: Product, side: int) -> _Source:
+    def of(cls, product: Product, side: int) -> Source:
         axes = (product.rows, product.columns)[side].axes
         value = as_held((product.rows, product.columns)[side].value)
         guard, guarded = _parted(value)

@@ -16,11 +16,24 @@ from typing import Any
 
 from farrier_device.adapters import NoAdapterError
 from farrier_device.blob import Blob
-from farrier_device.cuda_library import GPU, MOST_BLOCKS, capability
+from farrier_device.cuda_library import (
+    GPU,
+    MOST_BLOCKS,
+    capability,
+    is_specific,
+    runs_on,
+    shared_bytes,
+)
 from farrier_device.devices.cuda_graphs import CudaGraphs, CudaLaunch
 from farrier_device.devices.device import Code, ContextLostError, Device, DeviceError, Ticks
 from farrier_device.devices.driving import DrivingHost
-from farrier_device.devices.libcuda import LOST, OUT_OF_MEMORY, CudaError, Driver
+from farrier_device.devices.libcuda import (
+    LOST,
+    MOST_SHARED_BYTES,
+    OUT_OF_MEMORY,
+    CudaError,
+    Driver,
+)
 from farrier_device.measurement import Launch
 from farrier_device.nvidia import capability_of, cuda_of, name_of, number_of, open_driver
 
@@ -32,6 +45,7 @@ _CUDA_OF_PTX = {
     (7, 0): (11, 0),
     (7, 1): (11, 1),
     (7, 8): (11, 8),
+    (8, 4): (12, 4),
     (8, 6): (12, 7),
     (8, 7): (12, 8),
 }
@@ -40,7 +54,7 @@ _WARM_S = 0.01  # Clocks of an idle GPU are up after some milliseconds of work.
 _AWAKE_S = 0.05  # A GPU that waits is idle after some tenths of a second.
 _FLUSH_BYTES = 256 << 20  # No GPU has a larger cache: B200 has 126 MiB.
 _VERSION = re.compile(r"^\.version (\d+)\.(\d+)", re.MULTILINE)
-_TARGET = re.compile(r"^\.target sm_(\d+)", re.MULTILINE)
+_TARGET = re.compile(r"^\.target (sm_\w+)", re.MULTILINE)
 _ENTRY = re.compile(r"^\.visible \.entry ([\w$.]+)\(([^)]*)\)", re.MULTILINE)
 
 
@@ -104,6 +118,7 @@ class CudaDevice(Device[CudaMemory, CudaLaunch]):
         self._modules: list[int] = []
         self._functions: dict[str, int] = {}
         self._arguments: dict[str, int] = {}  # The number of those of each entry point.
+        self._shared: dict[str, int] = {}  # Bytes of shared memory that launches set.
         self._sent: list[Any] = []  # Bytes that copies may not have read yet.
         self._awake_until = 0.0  # The clock of a GPU goes down some time after its last work.
 
@@ -163,10 +178,14 @@ class CudaDevice(Device[CudaMemory, CudaLaunch]):
                 if module is None:
                     module = self._driver.handle("cuModuleLoadData", text.encode())
                     self._modules.append(module)
+                of_launches = shared_bytes(text)
                 for entry, parameters in _ENTRY.findall(text):
                     self._arguments[entry] = parameters.count(".param")
                     function = self._driver.handle("cuModuleGetFunction", module, entry.encode())
                     self._functions[entry] = function
+                    if nbytes := of_launches.get(entry, 0):
+                        self._shared[entry] = nbytes
+                        self._driver.call("cuFuncSetAttribute", function, MOST_SHARED_BYTES, nbytes)
             except CudaError as error:
                 kind = ContextLostError if error.code in LOST else DeviceError
                 raise kind(f"{self.name} does not load {name}: {error}") from None
@@ -192,7 +211,8 @@ class CudaDevice(Device[CudaMemory, CudaLaunch]):
         self._graphs.clear()
         for module in self._modules:
             self._call("cuModuleUnload", module)
-        self._modules, self._functions, self._arguments = [], {}, {}
+        self._modules, self._functions = [], {}
+        self._arguments, self._shared = {}, {}
 
     # -- memory
 
@@ -289,14 +309,16 @@ class CudaDevice(Device[CudaMemory, CudaLaunch]):
         pointers = (ctypes.c_void_p * len(places))(
             *(first + size * number for number in range(len(places)))
         )
-        return CudaLaunch(launch.symbol, function, blocks, threads, values, pointers)
+        nbytes = self._shared.get(launch.symbol, 0)
+        return CudaLaunch(launch.symbol, function, blocks, threads, nbytes, values, pointers)
 
     def launch(self, bound: CudaLaunch) -> None:
         if not bound.blocks:
             return
         self._last = bound.symbol
         shape = (bound.blocks, 1, 1, bound.threads, 1, 1)
-        self._call("cuLaunchKernel", bound.function, *shape, 0, self._stream, bound.pointers, None)
+        settings = bound.shared_bytes, self._stream, bound.pointers, None
+        self._call("cuLaunchKernel", bound.function, *shape, *settings)
 
     def launch_all(self, bound: Sequence[CudaLaunch]) -> None:
         steps = [each for each in bound if each.blocks]
@@ -378,7 +400,7 @@ def why_not_on(architecture: str, library: Any = None) -> str:
     except DeviceError as error:
         return str(error)
     has = capability_of(driver, number)
-    return _why_not_capability(capability(architecture), "the GPU here", has)
+    return _why_not_capability(architecture, "the GPU here", has)
 
 
 def _opened(name: str, library: Any) -> tuple[Driver, int]:
@@ -396,7 +418,7 @@ def _why_not(text: str, name: str, has: tuple[int, int], cuda: tuple[int, int]) 
     version, target = _VERSION.search(text), _TARGET.search(text)
     if version is None or target is None:
         return "a module is not PTX: the artifact is damaged"
-    if why := _why_not_capability(capability(target[1]), name, has):
+    if why := _why_not_capability(target[1], name, has):
         return why
     ptx = int(version[1]), int(version[2])
     needed = _CUDA_OF_PTX.get(ptx, (0, 0))
@@ -409,8 +431,14 @@ def _why_not(text: str, name: str, has: tuple[int, int], cuda: tuple[int, int]) 
     )
 
 
-def _why_not_capability(needed: tuple[int, int], name: str, has: tuple[int, int]) -> str:
-    if has >= needed:
+def _why_not_capability(needed: str, name: str, has: tuple[int, int]) -> str:
+    if runs_on(needed, has):
         return ""
-    wanted, present = ("".join(map(str, each)) for each in (needed, has))
-    return f"the kernels are for sm_{wanted} and later, and {name} is sm_{present}"
+    present = "".join(map(str, has))
+    if not is_specific(needed):
+        return f"the kernels are for {needed} and later, and {name} is sm_{present}"
+    wanted = ".".join(map(str, capability(needed)))
+    return (
+        f"the kernels are for {needed}, which is compute capability {wanted} alone, and {name} is "
+        f"sm_{present}"
+    )

@@ -18,12 +18,14 @@ _FUNCTIONS = ("cuGraphInstantiateWithFlags", "cuGraphExecKernelNodeSetParams")
 
 
 class CudaLaunch(NamedTuple):
-    """A launch with its arguments: `pointers` point to the elements of `values`."""
+    """A launch with its arguments: `pointers` point to the elements of `values`. `shared_bytes` are
+    those of shared memory beyond what the module declares."""
 
     symbol: str
     function: int
     blocks: int
     threads: int
+    shared_bytes: int
     values: Any
     pointers: Any
 
@@ -116,7 +118,8 @@ def _params(launch: CudaLaunch) -> NodeParams:
     grid = (ctypes.c_uint * 3)(launch.blocks, 1, 1)
     block = (ctypes.c_uint * 3)(launch.threads, 1, 1)
     pointers = ctypes.addressof(launch.pointers)
-    return NodeParams(launch.function, grid, block, 0, pointers, None)
+    shared = launch.shared_bytes
+    return NodeParams(launch.function, grid, block, shared, pointers, None)
 
 
 def _forget_oldest(seen: dict[tuple[tuple[int, int, int], ...], None]) -> None:

@@ -38,6 +38,7 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuModuleLoadData": (_OUT, c_char_p),
     "cuModuleUnload": (_HANDLE,),
     "cuModuleGetFunction": (_OUT, _HANDLE, c_char_p),
+    "cuFuncSetAttribute": (_HANDLE, c_int, c_int),
     "cuMemGetInfo_v2": (_OUT, _OUT),
     "cuMemAlloc_v2": (_OUT, c_size_t),
     "cuMemFree_v2": (_ADDRESS,),
@@ -68,6 +69,7 @@ LOST = frozenset({700, 702, 710, *range(714, 720)})
 # CUdevice_attribute: COMPUTE_CAPABILITY_MAJOR and _MINOR, MULTIPROCESSOR_COUNT, L2_CACHE_SIZE,
 # MAX_SHARED_MEMORY_PER_MULTIPROCESSOR, MAX_THREADS_PER_BLOCK.
 MAJOR, MINOR, UNITS, L2_BYTES, SHARED_BYTES, THREADS = 75, 76, 16, 38, 81, 1
+MOST_SHARED_BYTES = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 
 
 class CudaError(Exception):

@@ -215,9 +215,9 @@ def test_a_gpu_of_nvidia_takes_code_for_its_architecture_and_earlier_ones(
 ) -> None:
     """The code is for the architecture that was asked for, and the GPU's name is its class."""
     said = dataclasses.asdict(known_machines()["cuda:h200"].description)
-    said |= {"features": ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90")}
+    said |= {"features": ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_90a")}
     connect_device("gpu", **said)
-    for target, architecture in (("cuda:sm_80", "sm_80"), ("cuda:h200", "sm_90")):
+    for target, architecture in (("cuda:sm_80", "sm_80"), ("cuda:h200", "sm_90a")):
         admitted = farm.admission.admit(target, measured=True)
         assert admitted.place.device_class.startswith("nvidia-h200-132c-")
         assert parse_target(admitted.target).architecture == architecture

@@ -73,6 +73,8 @@ class Accesses:
             self._count_traffic(space, address[here], nbytes, here)
         for array, shadow, at, chosen in self._parts(space, address[here], nbytes, here):
             self._touch(shadow, at, nbytes, True, here[chosen], since)
+            if space == "shared":
+                self._storing[at[:, None] + np.arange(nbytes)] = here[chosen][:, None]
             for number, (value, doubt) in enumerate(zip(values, doubts, strict=True)):
                 start = at + number * dtype.itemsize
                 places = start[:, None] + np.arange(dtype.itemsize)

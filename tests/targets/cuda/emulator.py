@@ -23,6 +23,7 @@ from tests.targets.cuda.ptx import PtxError, dtype_of, listed
 from tests.targets.cuda.shadow import Shadow
 from tests.targets.cuda.tensor_cores import bf16
 from tests.targets.cuda.traffic import LANES
+from tests.targets.cuda.warpgroups import Warpgroups
 from tests.targets.cuda.warps import Warps
 
 _AT_ONCE = 1 << 14  # Threads: enough that the cost of a call of numpy does not show.
@@ -59,7 +60,7 @@ class History:
         }
 
 
-class _Run(Accesses, Warps, Carries):
+class _Run(Accesses, Warps, Warpgroups, Carries):
     """Some blocks. `_mask` are the threads that run the instruction at hand."""
 
     def __init__(self, kernel, numbers, threads, arguments, memory, history, traffic):
@@ -90,6 +91,7 @@ class _Run(Accesses, Warps, Carries):
         self._local = Array(self._count * self._local_step)
         self._shared_shadow = Shadow(len(self._shared.content), kernel.grain)
         self._copies = Copies(self._count)
+        self._begin_products()
         self._apart = np.zeros(self._count, bool)
         # LLVM may move a load to before the condition that guards it. Registers are marked that
         # hold bytes which nobody wrote: to depend on them is the fault.
@@ -110,10 +112,10 @@ class _Run(Accesses, Warps, Carries):
         waiting = np.zeros(self._count, bool)
         self._held = np.zeros(self._count, bool)
         while True:
-            running = (places < end) & ~waiting & ~self._held
+            running = (places < end) & ~waiting & ~self._held & (self._gathered < 0)
             if not running.any():
-                if self._held.any():
-                    self._fail("not all threads of a warp reach the barrier")
+                if self._held.any() or np.any(self._gathered >= 0):
+                    self._fail("not all threads of a warp or warpgroup reach the instruction")
                 if not waiting.any():
                     return
                 self._meet(waiting, places >= end)
@@ -134,6 +136,9 @@ class _Run(Accesses, Warps, Carries):
                     self._meet_in_warps()
                 case "bar" | "barrier":
                     waiting |= self._mask
+                case "wgmma" if "mma_async" in self._at.suffixes:
+                    if self._gather():
+                        self._step()
                 case _ if self._mask.any():
                     self._step()
 
@@ -169,6 +174,7 @@ class _Run(Accesses, Warps, Carries):
         ):
             self._fail("not all threads of a block reach the barrier")
         self._apart &= ~waiting
+        self._meet_products()
         self._history.time += 1
 
     def _step(self):
@@ -190,6 +196,8 @@ class _Run(Accesses, Warps, Carries):
         """Return an operand as an array of a type over all threads."""
         if operand[0] == "%" and operand not in self._registers and operand not in self._places:
             self._leave_undefined(operand)
+        if operand[0] == "%":
+            self._check_register(operand)
         value = self._raw(operand, dtype)
         if operand in self._undefined:
             self._doubt = self._doubt | self._undefined[operand]
@@ -225,6 +233,7 @@ class _Run(Accesses, Warps, Carries):
         """Write a register of the threads under the mask, extended to its width."""
         if register == "_":
             return
+        self._check_register(register)
         value = np.asarray(value)
         bits = self._kernel.bits(register)
         if bits == 1:

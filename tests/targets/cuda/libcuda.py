@@ -9,21 +9,32 @@ import threading
 
 import numpy as np
 
-from farrier_device.devices.libcuda import L2_BYTES, MAJOR, MINOR, SHARED_BYTES, THREADS, UNITS
+from farrier_device.devices.libcuda import (
+    L2_BYTES,
+    MAJOR,
+    MINOR,
+    MOST_SHARED_BYTES,
+    SHARED_BYTES,
+    THREADS,
+    UNITS,
+)
 from tests.targets.cuda import emulator
 from tests.targets.cuda.memory import Memory
 from tests.targets.cuda.ptx import PtxError, kernels_of
 
 ILLEGAL_ADDRESS, INVALID_CONTEXT, NO_BINARY = 700, 201, 209
+_INVALID_VALUE = 1
+_STATIC_BYTES = 48 << 10  # Of shared memory that a launch may set without an attribute.
 ASSEMBLED = b"ELF"  # What stands before the PTX of a cubin that this driver can run.
 _NAMES = {
+    _INVALID_VALUE: b"CUDA_ERROR_INVALID_VALUE",
     2: b"CUDA_ERROR_OUT_OF_MEMORY",
     100: b"CUDA_ERROR_NO_DEVICE",
     INVALID_CONTEXT: b"CUDA_ERROR_INVALID_CONTEXT",
     NO_BINARY: b"CUDA_ERROR_NO_BINARY_FOR_GPU",
     ILLEGAL_ADDRESS: b"CUDA_ERROR_ILLEGAL_ADDRESS",
 }
-_ATTRIBUTES = {UNITS: 4, L2_BYTES: 1 << 20, SHARED_BYTES: 100 << 10, THREADS: 1024}
+_ATTRIBUTES = {UNITS: 4, L2_BYTES: 1 << 20, SHARED_BYTES: 228 << 10, THREADS: 1024}
 
 
 def _bytes(address, nbytes):
@@ -56,6 +67,7 @@ class Library:
         self._sizes = {}
         self._modules = {}
         self._functions = {}
+        self._most_shared = {}  # Bytes that launches of a function may set.
         self._handles = itertools.count(1)
         self.retained = 0  # The references to the primary context.
         self._contexts = threading.local()  # The stack of each thread.
@@ -146,7 +158,8 @@ class Library:
     def cuModuleLoadData(self, module, text):
         is_cubin = text.startswith((ASSEMBLED, b"\x7fELF"))
         text = text.removeprefix(ASSEMBLED)
-        if is_cubin and b".target sm_%d%d\n" % self._capability not in text:
+        own = b".target sm_%d%d" % self._capability
+        if is_cubin and not any(own + end in text for end in (b"\n", b"a\n")):
             return NO_BINARY
         self.loaded.append("cubin" if is_cubin else "ptx")
         self._handle(module)
@@ -162,6 +175,12 @@ class Library:
     def cuModuleGetFunction(self, function, module, name):
         self._handle(function)
         self._functions[function._obj.value] = self._modules[module][name.decode()]
+        return 0
+
+    def cuFuncSetAttribute(self, function, attribute, value):
+        if attribute != MOST_SHARED_BYTES or value > _ATTRIBUTES[SHARED_BYTES]:
+            return _INVALID_VALUE
+        self._most_shared[function] = value
         return 0
 
     def cuMemGetInfo_v2(self, free, total):
@@ -205,13 +224,15 @@ class Library:
         return 0
 
     def cuLaunchKernel(self, function, *rest):
-        (blocks, _, _, threads, _, _), (_, _, pointers, _) = rest[:6], rest[6:]
+        (blocks, _, _, threads, _, _), (shared, _, pointers, _) = rest[:6], rest[6:]
         self.calls.append("cuLaunchKernel")
-        return self._run(self._bound(function, blocks, threads, ctypes.addressof(pointers)))
+        address = ctypes.addressof(pointers)
+        return self._run(self._bound(function, blocks, threads, shared, address))
 
-    def _bound(self, function, blocks, threads, pointers):
+    def _bound(self, function, blocks, threads, shared, pointers):
         """Return a launch with the values of its arguments, which the driver copies."""
         kernel = self._functions[function]
+        assert shared == kernel.launched_bytes <= self._most_shared.get(function, _STATIC_BYTES)
         places = (ctypes.c_void_p * len(kernel.params)).from_address(pointers)
         values = [ctypes.c_uint64.from_address(each).value for each in places]
         return kernel, blocks, threads, values
@@ -245,7 +266,8 @@ class Library:
     def _of(self, params):
         (blocks, *ones), (threads, *others) = params.grid, params.block
         assert ones == others == [1, 1]
-        return self._bound(params.function, blocks, threads, params.pointers)
+        shared = params.shared_bytes
+        return self._bound(params.function, blocks, threads, shared, params.pointers)
 
     def cuGraphInstantiateWithFlags(self, executable, graph, flags):
         self._handle(executable)

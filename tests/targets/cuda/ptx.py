@@ -7,7 +7,10 @@ import re
 
 import numpy as np
 
+from farrier_device.cuda_library import shared_bytes as of_launches
+
 _SHARED = re.compile(r"\.shared\s+\.align\s+(\d+)\s+\.b8\s+([\w$.]+)\[(\d+)\];")
+_EXTERN = re.compile(r"\.extern\s+\.shared\s+\.align\s+(\d+)\s+\.b8\s+([\w$.]+)\[\];")
 _LOCAL = re.compile(r"\.local\s+\.align\s+\d+\s+\.b8\s+([\w$.]+)\[(\d+)\];")
 _CONSTANT = re.compile(r"\.global\s+\.align\s+\d+\s+\.b8\s+([\w$.]+)\[\d+\]\s*=\s*\{([^}]*)\};")
 _ENTRY = re.compile(r"\.entry\s+([\w$.]+)\s*\((.*?)\)(.*?)\n\{(.*?)\n\}", re.DOTALL)
@@ -40,7 +43,8 @@ class Instruction:
 class Kernel:
     """An entry point. `widths` are the bits of registers by their names, or by the beginning of
     numbered names, and the `places` of arrays are offsets in the shared memory of a block or the
-    memory of a thread. The module has `constants` in global memory."""
+    memory of a thread. Of the `shared_bytes` of a block, the launch sets the last `launched_bytes`.
+    The module has `constants` in global memory."""
 
     name: str
     params: tuple[str, ...]
@@ -50,6 +54,7 @@ class Kernel:
     places: dict[str, int]
     constants: dict[str, bytes]
     shared_bytes: int
+    launched_bytes: int
     local_bytes: int
     most_threads: int
 
@@ -103,6 +108,7 @@ def listed(operand):
 
 def kernels_of(text: str) -> dict[str, Kernel]:
     """Return the entry points of a module by name."""
+    launched = of_launches(text)
     text = re.sub(r"//[^\n]*", "", text)
     places: dict[str, int] = {}
     end = 0
@@ -112,13 +118,21 @@ def kernels_of(text: str) -> dict[str, Kernel]:
     constants = {
         name: bytes(map(int, listed.split(","))) for name, listed in _CONSTANT.findall(text)
     }
+    for alignment, name in _EXTERN.findall(text):
+        places[name] = -(-end // int(alignment)) * int(alignment)
+    first = max((places[name] for _, name in _EXTERN.findall(text)), default=0)
     return {
-        match[1]: _kernel(*match.groups(), places, constants, end)
+        match[1]: _kernel(
+            *match.groups(),
+            *(places, constants),
+            first + launched[match[1]] if match[1] in launched else end,
+            launched.get(match[1], 0),
+        )
         for match in _ENTRY.finditer(text)
     }
 
 
-def _kernel(name, params, directives, body, places, constants, shared_bytes):
+def _kernel(name, params, directives, body, places, constants, shared_bytes, launched_bytes):
     local_bytes = 0
     for depot, nbytes in _LOCAL.findall(body):
         places = {**places, depot: local_bytes}
@@ -135,6 +149,7 @@ def _kernel(name, params, directives, body, places, constants, shared_bytes):
         places,
         constants,
         shared_bytes,
+        launched_bytes,
         local_bytes,
         int(most[1]) if most else 1024,
     )

@@ -64,11 +64,23 @@ def test_code_for_a_later_architecture():
     assert why_not_on("sm_75", Library()) == ""
 
 
+def test_code_for_one_compute_capability():
+    text = _reverse("sm_90a")
+    CudaDevice(library=Library(capability=(9, 0))).load_modules({"reverse": text})
+    for capability, name in (((8, 0), "sm_80"), ((10, 0), "sm_100")):
+        library = Library(capability=capability)
+        why = f"sm_90a, which is compute capability 9.0 alone, and Emulated is {name}"
+        with pytest.raises(DeviceError, match=why):
+            CudaDevice(library=library).load_modules({"reverse": text})
+        assert "compute capability 9.0 alone" in why_not_on("sm_90a", library)
+
+
 @pytest.mark.parametrize("cpu", ARCHITECTURES)
 def test_a_driver_that_is_older_than_the_ptx(cpu):
     text = _reverse(cpu)
-    CudaDevice(library=Library(capability=(12, 0))).load_modules({"reverse": text})
-    gpu = CudaDevice(library=Library(capability=(12, 0), cuda=10010))
+    capability = (9, 0) if cpu == "sm_90a" else (12, 0)
+    CudaDevice(library=Library(capability=capability)).load_modules({"reverse": text})
+    gpu = CudaDevice(library=Library(capability=capability, cuda=10010))
     with pytest.raises(DeviceError, match=r"is for CUDA 10\.1, and PTX \d\.\d needs one for \d+"):
         gpu.load_modules({"reverse": text})
 

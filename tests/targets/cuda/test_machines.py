@@ -36,7 +36,9 @@ def test_other_gpus_of_a_similar_name_are_not_known():
 def test_a_gpu_runs_code_for_earlier_architectures():
     assert tuple(ARCHITECTURES) == cuda_library.ARCHITECTURES
     assert cuda_library.runnable(8, 7) == ("sm_75", "sm_80", "sm_86")
-    assert cuda_library.runnable(12, 0) == cuda_library.ARCHITECTURES
+    everything = cuda_library.ARCHITECTURES
+    assert cuda_library.runnable(12, 0) == tuple(each for each in everything if each != "sm_90a")
+    assert cuda_library.runnable(9, 0) == everything[: everything.index("sm_90a") + 1]
 
 
 def test_an_architecture_is_ranked_by_the_gpu_that_stands_for_it():

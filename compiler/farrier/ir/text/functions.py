@@ -122,12 +122,20 @@ class FunctionReader(ExprReader):
                 [ast.keyword(arg="late", value=ast.Constant(value=True))],
             ):
                 return Intrinsic(intrinsic, tuple(map(self._tile, tiles)), True)
-            case "barrier", [ast.Name(id=scope)], [] if scope in _SCOPES:
-                return Barrier(MemoryScope(scope))
-            case "barrier", [ast.Name(id=scope)], [ast.keyword(arg="copies", value=copies)] if (
-                scope in _SCOPES
-            ):
-                return Barrier(MemoryScope(scope), read_integer(copies))
+            case "barrier", [ast.Name(id=scope)], [
+                *waits,
+                ast.keyword(arg="publishes", value=ast.Constant(value=True)),
+            ] if scope in _SCOPES and len(waits) <= 1:
+                return Barrier(MemoryScope(scope), self._copies(call, waits), True)
+            case "barrier", [ast.Name(id=scope)], [*waits] if scope in _SCOPES and len(waits) <= 1:
+                return Barrier(MemoryScope(scope), self._copies(call, waits))
         raise Malformed(
             call, f"expected prefetch(…, level=…), intrinsic(…) or barrier(…), not {name}"
         )
+
+    def _copies(self, call: ast.Call, waits: list[ast.keyword]) -> int | None:
+        if not waits:
+            return None
+        if waits[0].arg != "copies":
+            raise Malformed(call, "expected barrier(…, copies=…, publishes=True)")
+        return read_integer(waits[0].value)

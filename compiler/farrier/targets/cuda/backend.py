@@ -1,5 +1,5 @@
 """The backend of the targets `cuda:sm_75` to `cuda:sm_120`: PTX for one architecture, which GPUs of
-later architectures run too."""
+later architectures run too, except for that of sm_90a."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from farrier.artifact.code import CodeObject, ModelCode
     from farrier.intrinsics import TensorIntrinsic
     from farrier.intrinsics.fragments import FragmentProduct
+    from farrier.intrinsics.warpgroups import WarpgroupProduct
     from farrier.ir.dim import Extent
     from farrier.ir.loop import Function
     from farrier.ir.tensor import TensorProgram
@@ -175,6 +176,11 @@ class CudaBackend(GpuBackend):
         from farrier.targets.cuda.tensor_cores import products_of
 
         return products_of(_architecture(target))
+
+    def warpgroup_products(self, target: Target) -> Sequence[WarpgroupProduct]:
+        from farrier.targets.cuda.tensor_cores import warpgroup_products_of
+
+        return warpgroup_products_of(_architecture(target))
 
     def measured_peaks(self, loaded: Loaded) -> Peaks:
         from farrier.targets.cuda.roofline import measured

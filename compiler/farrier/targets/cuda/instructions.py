@@ -18,7 +18,7 @@ def instructions_of(cpu: str) -> Instructions:
     return Instructions(
         converts_f16=True,
         keeps_nan=True,
-        rounds_bf16=int(cpu.removeprefix("sm_")) >= _FIRST_WITH_BF16,
+        rounds_bf16=int(cpu.removeprefix("sm_").removesuffix("a")) >= _FIRST_WITH_BF16,
         to_nearest_i32=_to_nearest_i32,
     )
 

@@ -4,7 +4,9 @@ launch.
 Every parameter is a pointer to global memory. A kernel with open (dynamic) dims has an additional
 parameter with i64 sizes, and the workspace buffers share the last parameter. Blocks and threads are
 numbered along one axis. Workgroup arrays are in address space 3; arrays of a thread are stack
-slots, which LLVM's passes turn into registers.
+slots, which LLVM's passes turn into registers. Where the workgroup arrays of an entry point take
+more than a module can declare, they are parts of one array whose size the launch sets; a comment
+states the size.
 """
 
 from __future__ import annotations
@@ -14,11 +16,12 @@ from collections.abc import Sequence
 from farrier.ir import instr
 from farrier.ir.affine import Simplifier
 from farrier.ir.dim import Extent, ceildiv, number
-from farrier.ir.expr import Buffer
+from farrier.ir.expr import Buffer, MemoryScope
 from farrier.ir.instr import I32, I64, Operand, Variable
-from farrier.ir.loop import For, Function
+from farrier.ir.loop import For, Function, Intrinsic
 from farrier.ir.statements import walk_stmts
 from farrier.ir.threads import Launch, LoweredLaunch, launches
+from farrier.targets.cuda import warpgroups
 from farrier.targets.cuda.expressions import ALIGNMENT
 from farrier.targets.cuda.instructions import instructions_of
 from farrier.targets.cuda.statements import Statements
@@ -26,11 +29,13 @@ from farrier.targets.gpu.launches import entry_points, workspaces
 from farrier.targets.interface import EntryPoint
 from farrier.targets.llvm.builder import Builder
 from farrier.targets.llvm.llvm_text import Convention, definition
+from farrier_device.cuda_library import shared_comment
 
 _GLOBAL, _SHARED = instr.pointer(1), instr.pointer(3)
 _CONVENTION = Convention("ptx_kernel", f"align {ALIGNMENT}", "alwaysinline")
 _SREG = "llvm.nvvm.read.ptx.sreg"
 _SIZE_BYTES = 8
+_MOST_DECLARED = 48 << 10  # Bytes of shared memory: CUDA C++ Programming Guide, "Shared Memory".
 
 
 def render(function: Function, cpu: str) -> str:
@@ -72,8 +77,7 @@ class _Entry:
         """Return the text of the function definition, and add the functions that it calls to the
         declarations."""
         lowered = LoweredLaunch.of(self._launch)
-        for buffer in lowered.shared:
-            declarations.add(self._shared(buffer))
+        declarations.update(self._shared(lowered.shared))
         arguments = self._arguments()
         self._sizes()
         self._workspaces()
@@ -84,11 +88,50 @@ class _Entry:
         attributes = f'"nvvm.maxntid"="{self._threads}"'
         return definition(entry, attributes, declarations, _CONVENTION)
 
-    def _shared(self, buffer: Buffer) -> str:
-        name = f"{self._name}.{buffer.name}"
-        self._statements.bases[buffer.name] = instr.Symbol(_SHARED, name)
-        array = f"[{max(1, number(buffer.nbytes))} x i8]"
-        return f"@{name} = internal addrspace(3) global {array} undef, align {ALIGNMENT}"
+    def _shared(self, buffers: Sequence[Buffer]) -> list[str]:
+        """Return the declarations of the workgroup arrays."""
+        alignments = self._alignments()
+        ends, end = [], 0
+        for buffer in buffers:
+            alignment = alignments.get(buffer.name, ALIGNMENT)
+            end = -(-end // alignment) * alignment + max(1, number(buffer.nbytes))
+            ends.append(end)
+        if end > _MOST_DECLARED:
+            return self._sized_by_launch(buffers, ends)
+        lines = []
+        for buffer in buffers:
+            name, alignment = f"{self._name}.{buffer.name}", alignments.get(buffer.name, ALIGNMENT)
+            self._statements.bases[buffer.name] = instr.Symbol(_SHARED, name)
+            array = f"[{max(1, number(buffer.nbytes))} x i8]"
+            kind = "internal addrspace(3) global"
+            lines.append(f"@{name} = {kind} {array} undef, align {alignment}")
+        return lines
+
+    def _sized_by_launch(self, buffers: Sequence[Buffer], ends: Sequence[int]) -> list[str]:
+        name = f"{self._name}_shared"  # PTX has no dots in names of external arrays.
+        alignment = max(self._alignments().values(), default=ALIGNMENT)
+        array = instr.Symbol(_SHARED, name)
+        for buffer, end in zip(buffers, ends, strict=True):
+            first = instr.index(end - max(1, number(buffer.nbytes)))
+            self._statements.bases[buffer.name] = self._b.hoisted(
+                0, instr.OFFSET, _SHARED, (array, first)
+            )
+        kind = "external addrspace(3) global [0 x i8]"
+        return [
+            f'module asm "{shared_comment(self._name, ends[-1])}"',
+            f"@{name} = {kind}, align {alignment}",
+        ]
+
+    def _alignments(self) -> dict[str, int]:
+        """Return the alignment of each workgroup array whose positions products of warpgroups
+        prescribe."""
+        return {
+            tile.buffer.name: warpgroups.ALIGNMENT
+            for call in walk_stmts(self._launch.body)
+            if isinstance(call, Intrinsic)
+            and call.operands[0].buffer.scope is MemoryScope.WARPGROUP
+            for tile in call.operands[1:]
+        }
 
     def _arguments(self) -> list[Variable]:
         arguments = []

@@ -93,12 +93,12 @@ FIGURES = {
         "NVIDIA, L4 datasheet, from memory: 30.3 TFLOPS, 300 GB/s; 7424 lanes in 58 units",
     ),
     "cuda:h100": _gpu(
-        *("NVIDIA H100", 132, 128, 1.98e9, 3350e9, 50 * _M, 80 * _G, "sm_90"),
+        *("NVIDIA H100", 132, 128, 1.98e9, 3350e9, 50 * _M, 80 * _G, "sm_90a"),
         "NVIDIA, H100 SXM5: 3.35 TB/s, as openmetal.io states; H100 architecture whitepaper, from "
         "memory: 132 units of 128 lanes, 67 TFLOPS, 50 MB of L2",
     ),
     "cuda:h200": _gpu(
-        *("NVIDIA H200", 132, 128, 1.98e9, 4800e9, 50 * _M, 141 * _G, "sm_90"),
+        *("NVIDIA H200", 132, 128, 1.98e9, 4800e9, 50 * _M, 141 * _G, "sm_90a"),
         "NVIDIA, H200 SXM: 141 GB, 4.8 TB/s, 132 units, as saulelectric.com and openmetal.io "
         "state; the clock and the cache as the H100's",
     ),
@@ -126,6 +126,7 @@ _STANDS_FOR = {
     "sm_86": "cuda:rtx-3090",
     "sm_89": "cuda:rtx-4090",
     "sm_90": "cuda:h100",
+    "sm_90a": "cuda:h100",
     "sm_100": "cuda:b200",
     "sm_120": "cuda:rtx-5090",
 }

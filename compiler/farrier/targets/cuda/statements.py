@@ -26,6 +26,7 @@ from farrier.ir.shared_bytes import shares_bytes
 from farrier.ir.statements import walk_stmts
 from farrier.targets.cuda.expressions import Expressions
 from farrier.targets.cuda.fragments import Fragments
+from farrier.targets.cuda.warpgroups import Warpgroups
 from farrier.targets.gpu.inexpressible import InexpressibleError
 from farrier.targets.llvm.arithmetic import cast, to_memory
 from farrier.targets.llvm.builder import Builder
@@ -46,6 +47,7 @@ class Statements:
         self.expressions = Expressions(builder, simplifier, lambda buffer: self.bases[buffer.name])
         self.indices = self.expressions.indices
         self._fragments = Fragments(builder, self.expressions)
+        self._warpgroups = Warpgroups(builder, self.expressions)
 
     def write(self, stmt: Stmt) -> None:
         """Emit a statement. Raises InexpressibleError."""
@@ -57,6 +59,9 @@ class Statements:
                 self._for(stmt)
             case Alloc(buffer, body) if buffer.scope is MemoryScope.SUBGROUP:
                 self._fragments.allocate(buffer)
+                self.write(body)
+            case Alloc(buffer, body) if buffer.scope is MemoryScope.WARPGROUP:
+                self._warpgroups.allocate(buffer)
                 self.write(body)
             case Alloc(buffer, body):
                 self.bases[buffer.name] = self._stack(buffer)
@@ -75,15 +80,23 @@ class Statements:
                 self._while(condition, body)
             case Prefetch():
                 pass
-            case Barrier(scope, copies):
+            case Barrier(MemoryScope.WARPGROUP, None):
+                self._warpgroups.order()
+            case Barrier(MemoryScope.WARPGROUP, int(products)):
+                self._warpgroups.wait(products)
+            case Barrier(scope, copies, publishes):
                 if copies is not None:
                     self._fragments.wait(copies)
+                if publishes:
+                    self._warpgroups.publish()
                 if scope is MemoryScope.LOCAL:
                     return
                 if scope is MemoryScope.SUBGROUP:
                     self._b.effect(_OF_WARP, instr.VOID, instr.number_of(instr.I32, -1))
                     return
                 self._b.effect(_BARRIER, instr.VOID, instr.number_of(instr.I32, 0))
+            case Intrinsic(name, operands) if name in self._warpgroups.writers:
+                self._warpgroups.writers[name](*operands)
             case Intrinsic():
                 self._fragments.write(stmt)
             case _:

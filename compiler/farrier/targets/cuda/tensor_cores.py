@@ -10,15 +10,15 @@ that one `ldmatrix` loads a whole factor.
 from __future__ import annotations
 
 from farrier.errors import CompilerError
-from farrier.intrinsics import copies, exchanges
+from farrier.intrinsics import copies, exchanges, warpgroups
 from farrier.intrinsics.fragments import FragmentProduct, declared
 from farrier.ir.expr import UnaryOp
 from farrier.ir.loop import Function, Intrinsic
 from farrier.ir.statements import walk_stmts
 from farrier.ir.types import DType, Layout, PhysicalDim
+from farrier.targets.cuda import wgmma
 
-# Each feature with the first architecture that has it, from the PTX ISA: mma, ldmatrix, shfl.sync,
-# cp.async.
+# The features of each architecture, from the PTX ISA: mma, ldmatrix, shfl.sync, cp.async, wgmma.
 _TURING = frozenset({"mma_f16_k8", "shfl_sync"})
 _AMPERE = _TURING | {"mma_f16", "mma_bf16", "mma_tf32", "mma_i8", "cp_async"}
 FEATURES = {
@@ -27,6 +27,7 @@ FEATURES = {
     "sm_86": _AMPERE,
     "sm_89": _AMPERE,
     "sm_90": _AMPERE,
+    "sm_90a": _AMPERE | {wgmma.FEATURE},
     "sm_100": _AMPERE,
     "sm_120": _AMPERE,
 }
@@ -85,6 +86,7 @@ COPY_BYTES = 16
 EXCHANGED = (DType.F32, DType.I32, DType.U32)
 INTRINSICS = (
     declared(PRODUCTS)
+    + warpgroups.declared(wgmma.PRODUCTS)
     + copies.declared(COPIED, COPY_BYTES, "cp_async")
     + exchanges.declared(EXCHANGED, "shfl_sync")
 )
@@ -95,6 +97,11 @@ def products_of(cpu: str) -> tuple[FragmentProduct, ...]:
     """Return the fragment products that an architecture supports. Of each kind, the product that
     sums the most terms comes first."""
     return tuple(product for product in PRODUCTS if product.feature in FEATURES[cpu])
+
+
+def warpgroup_products_of(cpu: str) -> tuple[warpgroups.WarpgroupProduct, ...]:
+    """Return the products of warpgroups that an architecture supports."""
+    return wgmma.PRODUCTS if wgmma.FEATURE in FEATURES[cpu] else ()
 
 
 def require_features(function: Function, cpu: str) -> None:

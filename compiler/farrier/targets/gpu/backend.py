@@ -12,6 +12,7 @@ from farrier.targets.driven.backend import DrivenBackend
 
 if TYPE_CHECKING:
     from farrier.intrinsics.fragments import FragmentProduct
+    from farrier.intrinsics.warpgroups import WarpgroupProduct
     from farrier.ir.dim import Extent
     from farrier.ir.loop import Function
     from farrier.ir.tensor import TensorProgram
@@ -41,6 +42,10 @@ class GpuBackend(DrivenBackend):
     def products(self, target: Target) -> Sequence[FragmentProduct]:
         """Return the matrix products that the GPU's subgroups support in hardware (tensor cores),
         best of each kind first."""
+        return ()
+
+    def warpgroup_products(self, target: Target) -> Sequence[WarpgroupProduct]:
+        """Return the matrix products that the GPU's warpgroups support in hardware."""
         return ()
 
     @abc.abstractmethod
@@ -107,7 +112,8 @@ class GpuBackend(DrivenBackend):
             raise CompilerError(reason, hint="--target host compiles for the processor")
         if isinstance(program, TensorProgram):
             program = in_memory_order(program)
-        return rules.space(program, *self.device(target), self.products(target))
+        products = self.products(target), self.warpgroup_products(target)
+        return rules.space(program, *self.device(target), *products)
 
     def interface(self, function: Function) -> Interface:
         from farrier.targets.gpu.launches import entry_points

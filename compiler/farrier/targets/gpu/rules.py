@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from farrier.intrinsics.fragments import FragmentProduct
+from farrier.intrinsics.warpgroups import WarpgroupProduct
 from farrier.ir.loop import Function
 from farrier.ir.tensor import TensorProgram
 from farrier.space import JoinedSpace, Space
@@ -19,10 +20,11 @@ from farrier.targets.gpu import (
     points,
     rows,
     tiles,
+    warpgroups,
 )
 from farrier.targets.gpu.device import USUAL, Device, Limits, features
 
-_ALL = (attention, direct, fragment_parts, fragments, parts, points, rows, tiles)
+_ALL = (attention, direct, fragment_parts, fragments, parts, points, rows, tiles, warpgroups)
 RULES = frozenset(rule.RULE for rule in _ALL)
 
 
@@ -31,12 +33,13 @@ def space(
     limits: Limits,
     device: Device = USUAL,
     products: Sequence[FragmentProduct] = (),
+    of_warpgroups: Sequence[WarpgroupProduct] = (),
 ) -> Space:
     """Return the space with all schedules of a kernel. It joins the spaces of the specialized
     rules that apply, and the space of the rule `points`, which always applies. The first of
     these spaces provides the default schedule. `products` are the fragment products of the
-    device's subgroups."""
-    spaces = _special(program, limits, device, products)
+    device's subgroups, and `of_warpgroups` those of its warpgroups."""
+    spaces = _special(program, limits, device, products, of_warpgroups)
     spaces.append(points.space(program, limits.packed))
     whole = spaces[0] if len(spaces) == 1 else JoinedSpace(spaces, spaces[0])
     for each in (whole, *spaces):
@@ -49,6 +52,7 @@ def _special(
     limits: Limits,
     device: Device,
     products: Sequence[FragmentProduct],
+    of_warpgroups: Sequence[WarpgroupProduct],
 ) -> list[Space]:
     """Return the spaces of the specialized rules that apply to a kernel, best first. The rule
     for attention comes first if it applies, then the rule for products on fragments. All other
@@ -59,7 +63,8 @@ def _special(
     tiled = tiles.space(program, limits, device)
     if of_fragments is not None:
         in_parts = fragment_parts.space(program, limits, device, products)
-        multiplied = [space for space in (of_fragments, in_parts) if space is not None]
+        wide = warpgroups.space(program, limits, device, of_warpgroups, products)
+        multiplied = [space for space in (of_fragments, in_parts, wide) if space is not None]
         multiplied.sort(key=_seconds)
         return [space for space in (attended, *multiplied, tiled) if space is not None]
     if attended is not None:

@@ -359,8 +359,18 @@ class Builder:
         return self.emit(instr.INTRINSIC_EFFECT, type_, operands, name)
 
     def assembly(self, text: str, constraints: str, result: Type) -> Operand:
-        """Append a line of inline assembly."""
-        return self.emit(instr.ASSEMBLY, result, (), (text, constraints))
+        """Append a line of inline assembly, and return its result."""
+        return self.emit(instr.ASSEMBLY, result, (), (text, constraints, ""))
+
+    def shared_assembly(
+        self, text: str, constraints: str, result: Type, *operands: Operand
+    ) -> Operand:
+        """Append inline assembly that threads execute together, so that LLVM does not duplicate it
+        or move it to a branch. Return its result."""
+        attribute = text, constraints, " convergent"
+        if result is instr.VOID:
+            return self.put(instr.ASSEMBLY, operands, attribute)
+        return self.emit(instr.ASSEMBLY, result, operands, attribute)
 
     # -- values
 

@@ -312,8 +312,9 @@ def _intrinsic_effect(x: Instruction, names: _Names, declarations: Declarations)
 
 
 def _assembly(x: Instruction, names: _Names, _: Declarations) -> str:
-    text, constraints = x.attribute
-    return f'call {_TYPES[x.type]} asm sideeffect "{text}", "{constraints}"()'
+    text, constraints, flags = x.attribute
+    operands = _typed(x.operands, names)
+    return f'call {_TYPES[x.type]} asm sideeffect "{text}", "{constraints}"({operands}){flags}'
 
 
 def _opaque(x: Instruction, names: _Names, _: Declarations) -> str:
@@ -391,7 +392,7 @@ _WRITERS: Mapping[Operation, _Writer] = {
         operation: _conversion(operation.name)
         for operation in (
             instr.TRUNC, instr.ZEXT, instr.SEXT, instr.BITCAST, instr.FPTRUNC, instr.FPEXT,
-            instr.FPTOSI, instr.SITOFP, instr.UITOFP,
+            instr.FPTOSI, instr.SITOFP, instr.UITOFP, instr.PTRTOINT,
         )
     },
     instr.FNEG: _listed("fneg"),
