@@ -39,6 +39,7 @@ from farrier.schedule.prefetch import prefetch
 from farrier.schedule.reuse_buffer import reuse_buffer
 from farrier.schedule.rfactor import rfactor
 from farrier.schedule.share_rows import share_rows
+from farrier.schedule.share_sums import share_sums
 from farrier.schedule.subgroup_product import subgroup_product
 from farrier.schedule.sum_neighbours import sum_neighbours
 from farrier.schedule.tensorize import tensorize
@@ -85,6 +86,7 @@ PRIMITIVES: dict[str, Primitive] = {
     "subgroup_product": subgroup_product,
     "warpgroup_product": warpgroup_product,
     "share_rows": share_rows,
+    "share_sums": share_sums,
     "attend": attend,
     "pipeline": pipeline,
     "partition": partition,

@@ -172,6 +172,19 @@ class Schedule:
     ) -> None:
         self.apply("sum_neighbours", total, reader, threads, each, unrolled)
 
+    def share_sums(
+        self,
+        total: str,
+        reader: str,
+        threads: int,
+        groups: int,
+        each: tuple[int, int],
+        run: int,
+        turns: int = 1,
+        lanes: int = 1,
+    ) -> None:
+        self.apply("share_sums", total, reader, threads, groups, each, run, turns, lanes)
+
     def subgroup_product(
         self,
         total: str,

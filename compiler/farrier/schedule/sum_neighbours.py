@@ -12,12 +12,13 @@ from farrier.ir.dim import ceildiv
 from farrier.ir.expr import Binary, BinaryOp, Buffer, Expr, Load, MemoryScope, Var, dtype_of
 from farrier.ir.loop import Alloc, For, Function, LoopKind, Stmt, Store
 from farrier.ir.statements import block
-from farrier.ir.substitute import Indices, Substitution, variables
+from farrier.ir.substitute import Substitution
 from farrier.ir.types import DType
 from farrier.schedule.launching import with_launch
+from farrier.schedule.neighbours import Neighbours
 from farrier.schedule.nest import NestView
 from farrier.schedule.tile_product import Product
-from farrier.schedule.tiling_parts import ZERO, Axes, digits, product_of, simplified, under
+from farrier.schedule.tiling_parts import digits, product_of, simplified, under
 
 
 def sum_neighbours(
@@ -95,6 +96,7 @@ class _Launch:
     ) -> None:
         self._product, self._threads, self._each = product, threads, each
         self._unrolled = unrolled
+        self._neighbours = Neighbours(product, each)
         self._name = product.total.name
         self._numbers = itertools.count()
         self._sides = product.rows, product.columns
@@ -112,7 +114,7 @@ class _Launch:
 
     def launch(self) -> Stmt:
         """Return the launch: loops over blocks and threads around the statements of a thread."""
-        points = self._points()
+        points = self._neighbours.points()
         count = product_of(extent for _, extent in points)
         number = e.add(e.mul(self._var("block"), self._threads), self._var("thread"))
         body = Substitution(digits(number, points)).stmt(self._body())
@@ -121,28 +123,6 @@ class _Launch:
         body = For(self._var("thread").name, self._threads, LoopKind.THREAD, body)
         blocks = ceildiv(count, self._threads)
         return simplified(For(self._var("block").name, blocks, LoopKind.BLOCK, body))
-
-    def _points(self) -> Axes:
-        """Return the axes whose points are numbered by the threads, in the order of the result. The
-        last row axis and the last column axis are divided by `each`, since a thread computes that
-        many neighbours."""
-        places = _places(self._product)
-        points = [(name, (name, extent)) for name, extent in self._product.batch]
-        for side in (0, 1):
-            *outer, (name, extent) = self._sides[side].axes or ((self._unit_axis(side), 1),)
-            points += [(axis[0], axis) for axis in outer]
-            points.append((name, (self._group(name), ceildiv(extent, self._each[side]))))
-        # An axis that the result lacks has one element.
-        points.sort(key=lambda point: places.get(point[0], -1))
-        return tuple(axis for _, axis in points)
-
-    def _unit_axis(self, side: int) -> str:
-        """Return the name of an additional axis of extent 1, for a factor without row axes (`side`
-        0) or without column axes (`side` 1)."""
-        return f"{self._name}_{('row', 'column')[side]}_axis"
-
-    def _group(self, axis: str) -> str:
-        return f"{axis}_neighbours"
 
     def _body(self) -> Stmt:
         """Return the statements of a thread: clear the sums, add all terms, store the results."""
@@ -177,7 +157,7 @@ class _Launch:
         """Return the loop in which a thread loads the elements of a factor for one term of the sum
         into registers. Elements beyond the end of the axis are set to 0."""
         number, own = self._var(f"e{('row', 'column')[side]}"), self._own[side]
-        values, conditions = self._place(side, number)
+        values, conditions = self._neighbours.place(side, number)
         value = Substitution(values).expr(self._sides[side].value)
         load = under(
             conditions,
@@ -186,58 +166,10 @@ class _Launch:
         )
         return For(number.name, self._each[side], LoopKind.UNROLLED, load)
 
-    def _place(self, side: int, number: Expr) -> tuple[dict[str, Expr], list[Expr]]:
-        """Return where neighbour `number` of this thread lies along the last row axis (`side` 0) or
-        column axis (`side` 1): its index, as a mapping from the name of the axis, and the guard
-        that this index is within the axis. The list of guards is empty if every index is."""
-        axes, each = self._sides[side].axes, self._each[side]
-        if not axes:
-            return {}, [] if each == 1 else [e.less(number, 1)]
-        name, extent = axes[-1]
-        at = e.add(e.mul(Var(self._group(name)), each), number)
-        fills = isinstance(extent, int) and extent % each == 0
-        return {name: at}, [] if fills else [e.less(at, extent)]
-
     def _add(self, at: tuple[Expr, Expr]) -> Stmt:
         factors = [Load(buffer, (index,)) for buffer, index in zip(self._own, at, strict=True)]
         term = Binary(BinaryOp.MUL, factors[0], factors[1])
         return Store(self._sums, at, Binary(BinaryOp.ADD, Load(self._sums, at), term))
 
     def _store(self, at: tuple[Expr, Expr]) -> Stmt:
-        """Return the statement that stores the result of the neighbours `at`, guarded against
-        positions beyond the axes."""
-        product, store = self._product, self._product.store
-        values: dict[str, Expr] = {name: Var(name) for name in _axes(product)}
-        conditions = []
-        for side in (0, 1):
-            places, inside = self._place(side, at[side])
-            values |= places
-            conditions += inside
-        values = product.with_loops(values)
-        named = variables(store.value).union(*map(variables, store.indices))
-        of_loops = {
-            name: values[product.points[name]] if name in product.points else ZERO for name in named
-        }
-
-        def read(indices: Indices) -> Expr:
-            return Load(self._sums, at)
-
-        change = Substitution(of_loops, reads={product.total.name: read})
-        indices = tuple(change.expr(index) for index in store.indices)
-        return under(conditions, Store(store.buffer, indices, change.expr(store.value)))
-
-
-def _places(product: Product) -> dict[str, int]:
-    """Return a mapping from the name of each axis of a product to the position of that axis in the
-    result. If an axis of the result was split into several axes, all of them have its position."""
-    return {
-        name: at
-        for at, loop in enumerate(product.points.values())
-        for name in variables(product.joined.get(loop, Var(loop)))
-    }
-
-
-def _axes(product: Product) -> list[str]:
-    """Return the names of the axes of a result."""
-    every = (*product.batch, *product.rows.axes, *product.columns.axes)
-    return [name for name, _ in every]
+        return self._neighbours.store(at, Load(self._sums, at))

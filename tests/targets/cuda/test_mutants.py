@@ -14,7 +14,16 @@ from farrier.targets.cuda.expressible import LIMITS
 from farrier.targets.cuda.kernel_text import render
 from farrier.targets.cuda.ptx import ptx_of
 from farrier.targets.cuda.tensor_cores import PRODUCTS
-from farrier.targets.gpu import attention, direct, fragment_parts, fragments, parts, rows, tiles
+from farrier.targets.gpu import (
+    attention,
+    direct,
+    few_rows,
+    fragment_parts,
+    fragments,
+    parts,
+    rows,
+    tiles,
+)
 from farrier.targets.gpu.device import USUAL
 from tests.ir.kernels import KERNELS, inputs_of
 from tests.schedule.programs import inputs_of as inputs_of_floats
@@ -24,6 +33,7 @@ from tests.targets.cuda.products import product
 from tests.targets.cuda.ptx import PtxError, kernels_of
 from tests.targets.cuda.running import run_ptx
 from tests.targets.gpu.convolutions import convolution
+from tests.targets.gpu.packed import packed_product
 from tests.targets.gpu.test_attention import program_of
 from tests.targets.gpu.test_parts import row_ends
 
@@ -38,6 +48,7 @@ RULES = {
     "convolution": (tiles, convolution(11, 17, 13, 13, 3, 1)),
     "convolution of groups": (tiles, convolution(15, 21, 8, 8, 3, 2, 3)),
     "few terms": (direct, matmul(37, 37, 8)),
+    "packed weights": (few_rows, packed_product(3, 8, 64, 40)),
     "parts of a product": (parts, matmul(16, 17, 1024)),
     "parts of a row": (parts, row_ends(3, 512 * 37)),
     "product": (tiles, matmul(37, 31, 37)),

@@ -15,11 +15,12 @@ from farrier.ir.printer import print_ir
 from farrier.ir.run_threads import run_threads
 from farrier.ir.statements import walk_stmts
 from farrier.lower.lower_threads import lower_threads
-from farrier.targets.gpu import attention, direct, parts, points, rows, tiles
+from farrier.targets.gpu import attention, direct, few_rows, parts, points, rows, tiles
 from farrier.targets.gpu.device import LEAST, USUAL
 from tests.ir.test_mutants import mutants
 from tests.schedule.programs import inputs_of, matmul, softmax
 from tests.targets.gpu.convolutions import convolution
+from tests.targets.gpu.packed import packed_product
 from tests.targets.gpu.test_attention import program_of
 from tests.targets.gpu.test_parts import row_ends
 
@@ -29,6 +30,7 @@ CASES = {
     "convolution of groups": (tiles, convolution(6, 10, 5, 4, 3, 2, 2)),
     "each channel": (direct, convolution(5, 5, 6, 7, 3, 1, 5)),
     "few terms": (direct, matmul(8, 16, 3)),
+    "packed weights": (few_rows, packed_product(3, 2, 8, 16)),
     "parts of a product": (parts, matmul(5, 3, 256)),
     "parts of a row": (parts, row_ends(1, 2048)),
     "points": (points, convolution(2, 3, 5, 4, 3, 1)),

@@ -11,10 +11,11 @@ import pytest
 from farrier.ir.evaluate import evaluate
 from farrier.ir.run_threads import run_threads
 from farrier.lower.lower_threads import lower_threads
-from farrier.targets.gpu import attention, direct, parts, points, rows, tiles
+from farrier.targets.gpu import attention, direct, few_rows, parts, points, rows, tiles
 from farrier.targets.gpu.device import LEAST, USUAL
 from tests.schedule.programs import inputs_of, matmul, softmax
 from tests.targets.gpu.convolutions import convolution
+from tests.targets.gpu.packed import packed_product
 from tests.targets.gpu.test_attention import program_of
 from tests.targets.gpu.test_parts import row_ends
 from tests.targets.webgpu import webgpu
@@ -45,6 +46,7 @@ RULES = {
     "convolution of groups": (tiles, _groups, (5, 7, 8, 8, 2, 2)),
     "each channel": (direct, _each_channel, (17, 17, 17, 3, 2)),
     "few terms": (direct, matmul, (37, 37, 8)),
+    "packed weights": (few_rows, packed_product, (17, 8, 37, 37, 7)),
     "parts of a product": (parts, lambda m, n, k: matmul(m, n, 128 * k), (17, 17, 8)),
     "parts of a row": (parts, _long_row, (11, 37)),
     "points": (points, lambda *shape: convolution(*shape, 3, 2), (5, 5, 13, 13)),

@@ -12,7 +12,9 @@ from farrier.ir.affine import Linear, Simplifier
 from farrier.ir.dim import Extent, bounds, maximum, minimum
 from farrier.ir.dim import Symbol as Dim
 from farrier.ir.expr import Binary, BinaryOp, Expr, Var
+from farrier.ir.expr import index as number_of
 from farrier.ir.instr import I32, I64, Operand, Type
+from farrier.ir.substitute import Substitution, variables
 from farrier.ir.types import DType
 from farrier.targets.llvm.builder import Builder
 from farrier.targets.llvm.extents import emit_extent
@@ -70,8 +72,9 @@ class Indices:
         of a linear form."""
         const, divisor = form.const, most
         for atom, coefficient in form.terms.items():
-            if isinstance(atom, Var) and atom.name in self.constants:
-                const = const + coefficient * self.constants[atom.name]
+            number = self._number(atom)
+            if number is not None:
+                const = const + coefficient * number
             else:
                 divisor = math.gcd(divisor, coefficient if isinstance(coefficient, int) else 1)
         return math.gcd(divisor, const if isinstance(const, int) else 1)
@@ -109,8 +112,9 @@ class Indices:
         flags = _NSW if self._is_natural(form.terms) else None
         total: Operand | None = None
         for atom, coefficient in form.terms.items():
-            if isinstance(atom, Var) and atom.name in self.constants:
-                const = const + coefficient * self.constants[atom.name]
+            number = self._number(atom)
+            if number is not None:
+                const = const + coefficient * number
                 continue
             part = self._term(atom, kind)
             if coefficient != 1:
@@ -118,6 +122,18 @@ class Indices:
                 part = self._b.pure(instr.MUL, kind, (part, factor), flags)
             total = part if total is None else self._added(total, part, flags)
         return total, const
+
+    def _number(self, atom: Expr) -> int | None:
+        """Return the value of an atom of which all variables are those of unrolled loops, else
+        None."""
+        if isinstance(atom, Var):
+            return self.constants.get(atom.name)
+        names = variables(atom)
+        if not names or not names <= self.constants.keys():
+            return None
+        values = {name: number_of(self.constants[name]) for name in names}
+        form = self.simplifier.linear(Substitution(values).expr(atom))
+        return form.const if not form.terms and isinstance(form.const, int) else None
 
     def _is_natural(self, terms: Mapping[Expr, Extent]) -> bool:
         return all(
@@ -158,7 +174,7 @@ class Indices:
         return self._b.math(_EXTREMES[atom.op], left, right)
 
     def _converted(self, x: Operand, kind: Type) -> Operand:
-        if x.type is kind:
+        if x.type.element == kind.element:
             return x
         if isinstance(x, instr.Constant):
             return instr.number_of(kind, x.number)

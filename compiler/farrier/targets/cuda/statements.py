@@ -23,7 +23,7 @@ from farrier.ir.loop import (
     While,
 )
 from farrier.ir.shared_bytes import shares_bytes
-from farrier.ir.statements import walk_stmts
+from farrier.ir.statements import below
 from farrier.targets.cuda.expressions import Expressions
 from farrier.targets.cuda.fragments import Fragments
 from farrier.targets.cuda.warpgroups import Warpgroups
@@ -166,9 +166,9 @@ class Statements:
         b.branch(holds, taken, passed)
 
 
-def _unrolled_size(loop: For) -> int:
-    size = 1
-    for stmt in walk_stmts(loop):
-        if isinstance(stmt, For) and stmt.kind is LoopKind.UNROLLED:
-            size *= number(stmt.extent)
+def _unrolled_size(stmt: Stmt) -> int:
+    """Return the number of statements once all unrolled loops are written out."""
+    size = sum(map(_unrolled_size, below(stmt))) or 1
+    if isinstance(stmt, For) and stmt.kind is LoopKind.UNROLLED:
+        size *= number(stmt.extent)
     return size

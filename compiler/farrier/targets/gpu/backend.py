@@ -55,6 +55,7 @@ class GpuBackend(DrivenBackend):
     @property
     def passes(self) -> tuple[str, ...]:
         return (
+            "packed-products",
             "byte-products",
             "fold-constants",
             "eliminate-common-subexpressions",

@@ -14,6 +14,7 @@ from farrier.space.task_features import task_features
 from farrier.targets.gpu import (
     attention,
     direct,
+    few_rows,
     fragment_parts,
     fragments,
     parts,
@@ -24,7 +25,18 @@ from farrier.targets.gpu import (
 )
 from farrier.targets.gpu.device import USUAL, Device, Limits, features
 
-_ALL = (attention, direct, fragment_parts, fragments, parts, points, rows, tiles, warpgroups)
+_ALL = (
+    attention,
+    direct,
+    few_rows,
+    fragment_parts,
+    fragments,
+    parts,
+    points,
+    rows,
+    tiles,
+    warpgroups,
+)
 RULES = frozenset(rule.RULE for rule in _ALL)
 
 
@@ -73,6 +85,7 @@ def _special(
     others = [parts.space(program, limits, device)] if first is not None else []
     if first is tiled:
         others.append(direct.space(program, limits, device))
+    others.append(few_rows.space(program, limits, device))
     return sorted((space for space in (first, *others) if space is not None), key=_seconds)
 
 

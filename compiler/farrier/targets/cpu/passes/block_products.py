@@ -5,25 +5,27 @@ from __future__ import annotations
 
 import dataclasses
 
-import numpy as np
-
 from farrier.intrinsics.dot import held_as
-from farrier.ir.dim import Extent, product
+from farrier.ir.dim import product
 from farrier.ir.graph import Graph, Node, Value
-from farrier.ir.types import DType, TensorType
-from farrier.ops import Product, product_of
+from farrier.ir.types import DType
 from farrier.ops.blocks import UNPACK_BITS
 from farrier.ops.conversion import CAST
-from farrier.ops.matmul import GEMM
 from farrier.ops.quantize import DEQUANTIZE
 from farrier.ops.slicing import SLICE
 from farrier.ops.view import RESHAPE
+from farrier.passes.block_weights import (
+    BlockWeights,
+    drops_ends,
+    finished_product,
+    multiplied_weights,
+    whole_rows,
+)
 from farrier.passes.eliminate_dead_code import eliminate_dead_code
 from farrier.passes.fold_constants import fold_node, is_foldable
 from farrier.passes.rewriting import Replacement, Rewriter
 from farrier.passes.settings import Settings
 from farrier.targets.cpu.passes.block_tables import gathered_codes
-from farrier.targets.cpu.passes.block_weights import BlockWeights, block_weights, drops_ends
 from farrier.targets.cpu.target import CpuTarget, as_cpu
 
 
@@ -75,20 +77,11 @@ def block_products(graph: Graph, settings: Settings) -> Graph:
 def _product(node: Node, rewriter: Rewriter, target: CpuTarget) -> tuple[Node, ...]:
     """Return the nodes that replace `node` and multiply by codes, or none if `node` is not such a
     product."""
-    if product_of(node) is not Product.MATRIX or "accumulator" in dict(node.attrs):
-        return ()
-    x, w = node.inputs[:2]
-    assert x is not None
-    assert w is not None
-    turned = False
-    if GEMM.matches(node):
-        factors = node.attr("alpha", 1.0), node.attr("beta", 1.0)
-        if factors != (1, 1) or node.attr("transA", 0):
-            return ()
-        turned = bool(node.attr("transB", 0))
-    weights = block_weights(w, turned, rewriter)
+    weights = multiplied_weights(node, rewriter)
     if weights is None:
         return ()
+    x = node.inputs[0]
+    assert x is not None
     rows = _rows(x, weights, rewriter)
     has_real_zeros = weights.zeros is not None and weights.zeros.type.dtype.is_float
     if rows is not None and not has_real_zeros and has_dot(weights.codes.type.dtype, target):
@@ -136,18 +129,10 @@ def _multiplied(
     rows: tuple[Value, Value] | None = None,
 ) -> tuple[Node, ...]:
     replacement = Replacement(node, rewriter)
-    kind = node.outputs[0].type
-    real = dataclasses.replace(kind, dtype=DType.F32)
-
-    def as_f32(value: Value, hint: str) -> Value:
-        if value.type.dtype is DType.F32:
-            return value
-        wide = TensorType(DType.F32, value.type.shape)
-        return replacement.add("Cast", (value,), wide, hint, to="f32")
-
+    real = dataclasses.replace(node.outputs[0].type, dtype=DType.F32)
     operands: list[Value | None]
     if rows is None:
-        operands = [_whole(as_f32(x, "rows"), weights, replacement, rewriter)]
+        operands = [whole_rows(x, weights, replacement, rewriter)]
         operands += [weights.codes, weights.scales]
         operands += [] if weights.zeros is None else [weights.zeros]
     else:
@@ -157,19 +142,4 @@ def _multiplied(
         scales = replacement.reshape(row_scales, row_scales.type.shape[:-1], "scales")
         operands = [flat, weights.codes, weights.scales, weights.zeros, scales]
     result = replacement.add("BlockMatMul", operands, real, "product", zero=weights.zero)
-    if len(node.inputs) > 2 and node.inputs[2] is not None:
-        result = replacement.add("Add", (result, as_f32(node.inputs[2], "addend")), real, "sum")
-    if kind.dtype is not DType.F32:
-        replacement.add("Cast", (result,), kind, "narrow", to=kind.dtype.value)
-    return replacement.finish()
-
-
-def _whole(x: Value, weights: BlockWeights, replacement: Replacement, rewriter: Rewriter) -> Value:
-    """Return `x` with its rows padded with zeros to whole blocks of the weights."""
-    blocks, block, _ = weights.codes.type.static_shape
-    whole: Extent = blocks * block
-    if whole == weights.rows:
-        return x
-    pads = np.array([0] * (2 * x.type.rank - 1) + [whole - weights.rows], np.int64)
-    kind = TensorType(DType.F32, (*x.type.shape[:-1], whole))
-    return replacement.add("Pad", (x, rewriter.constant(pads, "pads")), kind, "whole")
+    return finished_product(node, result, replacement)

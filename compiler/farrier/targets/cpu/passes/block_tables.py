@@ -11,8 +11,8 @@ from farrier.ir.types import Layout, PhysicalDim, TensorType
 from farrier.ops.gather import GATHER
 from farrier.ops.operator import normal_axis
 from farrier.ops.view import RESHAPE
+from farrier.passes.block_weights import Source, is_quantized, source_of
 from farrier.passes.rewriting import Replacement, Rewriter, derived
-from farrier.targets.cpu.passes.block_weights import Source, is_quantized, source_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt

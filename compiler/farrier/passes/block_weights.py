@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from farrier.ir.dim import Extent
 from farrier.ir.graph import Constant, Node, Value
 from farrier.ir.types import DType, TensorType
+from farrier.ops import Product, product_of
 from farrier.ops.conversion import CAST
+from farrier.ops.matmul import GEMM
 from farrier.ops.quantize import DEQUANTIZE
 from farrier.ops.shape import TRANSPOSE
 from farrier.ops.slicing import SLICE
 from farrier.ops.view import RESHAPE
-from farrier.passes.rewriting import Rewriter, derived
+from farrier.passes.rewriting import Replacement, Rewriter, derived
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -39,6 +42,53 @@ class BlockWeights:
     zeros: Value | None
     zero: int  # The zero point of all codes if `zeros` is None.
     rows: int
+
+
+def multiplied_weights(node: Node, rewriter: Rewriter) -> BlockWeights | None:
+    """Return the quantized weights by which a node multiplies a matrix, or None if it does not."""
+    if product_of(node) is not Product.MATRIX or "accumulator" in dict(node.attrs):
+        return None
+    w, turned = node.inputs[1], False
+    assert w is not None
+    if GEMM.matches(node):
+        factors = node.attr("alpha", 1.0), node.attr("beta", 1.0)
+        if factors != (1, 1) or node.attr("transA", 0):
+            return None
+        turned = bool(node.attr("transB", 0))
+    return block_weights(w, turned, rewriter)
+
+
+def whole_rows(
+    x: Value, weights: BlockWeights, replacement: Replacement, rewriter: Rewriter
+) -> Value:
+    """Return `x` in f32, with its rows padded with zeros to whole blocks of the weights."""
+    x = _as_f32(x, "rows", replacement)
+    blocks, block, _ = weights.codes.type.static_shape
+    whole: Extent = blocks * block
+    if whole == weights.rows:
+        return x
+    pads = np.array([0] * (2 * x.type.rank - 1) + [whole - weights.rows], np.int64)
+    kind = TensorType(DType.F32, (*x.type.shape[:-1], whole))
+    return replacement.add("Pad", (x, rewriter.constant(pads, "pads")), kind, "whole")
+
+
+def finished_product(node: Node, product: Value, replacement: Replacement) -> tuple[Node, ...]:
+    """Return the nodes that replace a product and end with its value `product` in f32, to which the
+    addend of `node` is added, and which is converted to the output's dtype."""
+    kind = node.outputs[0].type
+    if len(node.inputs) > 2 and node.inputs[2] is not None:
+        addend = _as_f32(node.inputs[2], "addend", replacement)
+        product = replacement.add("Add", (product, addend), product.type, "sum")
+    if kind.dtype is not DType.F32:
+        replacement.add("Cast", (product,), kind, "narrow", to=kind.dtype.value)
+    return replacement.finish()
+
+
+def _as_f32(value: Value, hint: str, replacement: Replacement) -> Value:
+    if value.type.dtype is DType.F32:
+        return value
+    wide = TensorType(DType.F32, value.type.shape)
+    return replacement.add("Cast", (value,), wide, hint, to="f32")
 
 
 def block_weights(value: Value, turned: bool, rewriter: Rewriter) -> BlockWeights | None:
