@@ -37,7 +37,7 @@ from farrier.options.precision import Precision
 from farrier.passes import Settings, prepare
 from farrier.targets import Target, parse_target
 from farrier.targets.cuda.architectures import ARCHITECTURES
-from farrier.targets.cuda.assembler import assemble, find_ptxas
+from farrier.targets.cuda.assembler import assemble, find_ptxas, version_of
 from farrier.targets.cuda.backend import CudaTarget
 from farrier.targets.cuda.kernel_text import render
 from farrier.targets.cuda.ptx import ptx_of
@@ -75,10 +75,11 @@ class Kernel:
 
 
 class Assembler:
-    """The assembler, with a cache of results by kernel text."""
+    """The assembler, with a cache of results by its version and the kernel text."""
 
     def __init__(self, ptxas: str, cache: Path | None) -> None:
         self._ptxas, self._cache = ptxas, cache
+        self._version = version_of(ptxas)
         text = cache.read_text() if cache is not None and cache.exists() else "{}"
         self._known: _Known = json.loads(text)
 
@@ -97,7 +98,7 @@ class Assembler:
         assert isinstance(machine, CudaTarget)
         cpu = machine.architecture
         text = render(function, cpu)
-        key = hashlib.sha256(f"{cpu}\n{text}".encode()).hexdigest()
+        key = hashlib.sha256(f"{self._version}\n{cpu}\n{text}".encode()).hexdigest()
         if key not in self._known:
             self._known[key] = self._measured(ptx_of(text, cpu), cpu)
         return Kernel(

@@ -52,6 +52,14 @@ def find_ptxas() -> str | None:
     return next(programs, None)
 
 
+def version_of(ptxas: str) -> str:
+    """Return the lines in which ptxas names its release and build. Raises CompilerError."""
+    done = subprocess.run([ptxas, "--version"], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise CompilerError(f"{ptxas} --version fails: {done.stderr.strip()}")
+    return done.stdout.strip()
+
+
 def assemble(text: str, cpu: str, ptxas: str) -> tuple[bytes, tuple[Frame, ...]]:
     """Return the cubin of a PTX module for an architecture, and the resources of its entry points.
     Raises CompilerError."""
