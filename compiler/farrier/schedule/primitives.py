@@ -45,6 +45,7 @@ from farrier.schedule.sum_neighbours import sum_neighbours
 from farrier.schedule.tensorize import tensorize
 from farrier.schedule.thread_primitives import bind, cooperate, split_axes
 from farrier.schedule.tile_product import tile_product
+from farrier.schedule.transpose_tiles import transpose_tiles
 from farrier.schedule.warpgroup_product import warpgroup_product
 
 Primitive: TypeAlias = Callable[..., Function]
@@ -87,6 +88,7 @@ PRIMITIVES: dict[str, Primitive] = {
     "warpgroup_product": warpgroup_product,
     "share_rows": share_rows,
     "share_sums": share_sums,
+    "transpose_tiles": transpose_tiles,
     "attend": attend,
     "pipeline": pipeline,
     "partition": partition,

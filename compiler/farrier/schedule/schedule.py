@@ -172,6 +172,9 @@ class Schedule:
     ) -> None:
         self.apply("sum_neighbours", total, reader, threads, each, unrolled)
 
+    def transpose_tiles(self, buffer: str, source: str, size: int, rows: int) -> None:
+        self.apply("transpose_tiles", buffer, source, size, rows)
+
     def share_sums(
         self,
         total: str,

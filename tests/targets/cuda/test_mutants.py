@@ -23,6 +23,7 @@ from farrier.targets.gpu import (
     parts,
     rows,
     tiles,
+    transposes,
 )
 from farrier.targets.gpu.device import USUAL
 from tests.ir.kernels import KERNELS, inputs_of
@@ -36,6 +37,7 @@ from tests.targets.gpu.convolutions import convolution
 from tests.targets.gpu.packed import packed_product
 from tests.targets.gpu.test_attention import program_of
 from tests.targets.gpu.test_parts import row_ends
+from tests.targets.gpu.transposed import relayout
 
 FAULT = r"threads race|nobody has written|of a warp"
 BARRIER = re.compile(r"\bbar(?:rier)?\.(?:cta\.)?sync[^;]*;")
@@ -54,6 +56,7 @@ RULES = {
     "product": (tiles, matmul(37, 31, 37)),
     "rows": (rows, softmax(3, 300)),
     "short rows": (rows, softmax(30, 37)),
+    "transposes": (transposes, relayout(2, 40, 7, 9)),
 }
 # Barriers between two phases in which each thread touches elements of its own alone: what it
 # computes of its part of a row, it reads in the next pass.

@@ -15,7 +15,7 @@ from farrier.ir.printer import print_ir
 from farrier.ir.run_threads import run_threads
 from farrier.ir.statements import walk_stmts
 from farrier.lower.lower_threads import lower_threads
-from farrier.targets.gpu import attention, direct, few_rows, parts, points, rows, tiles
+from farrier.targets.gpu import attention, direct, few_rows, parts, points, rows, tiles, transposes
 from farrier.targets.gpu.device import LEAST, USUAL
 from tests.ir.test_mutants import mutants
 from tests.schedule.programs import inputs_of, matmul, softmax
@@ -23,6 +23,7 @@ from tests.targets.gpu.convolutions import convolution
 from tests.targets.gpu.packed import packed_product
 from tests.targets.gpu.test_attention import program_of
 from tests.targets.gpu.test_parts import row_ends
+from tests.targets.gpu.transposed import relayout
 
 CASES = {
     "attention": (attention, program_of(2, 5, 7, 3)),
@@ -36,6 +37,7 @@ CASES = {
     "points": (points, convolution(2, 3, 5, 4, 3, 1)),
     "product": (tiles, matmul(11, 17, 13)),
     "rows": (rows, softmax(3, 300)),
+    "transposes": (transposes, relayout(1, 33, 5, 7)),
 }
 
 

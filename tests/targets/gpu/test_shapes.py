@@ -11,13 +11,14 @@ import pytest
 from farrier.ir.evaluate import evaluate
 from farrier.ir.run_threads import run_threads
 from farrier.lower.lower_threads import lower_threads
-from farrier.targets.gpu import attention, direct, few_rows, parts, points, rows, tiles
+from farrier.targets.gpu import attention, direct, few_rows, parts, points, rows, tiles, transposes
 from farrier.targets.gpu.device import LEAST, USUAL
 from tests.schedule.programs import inputs_of, matmul, softmax
 from tests.targets.gpu.convolutions import convolution
 from tests.targets.gpu.packed import packed_product
 from tests.targets.gpu.test_attention import program_of
 from tests.targets.gpu.test_parts import row_ends
+from tests.targets.gpu.transposed import relayout
 from tests.targets.webgpu import webgpu
 
 SIZES = (1, 2, 3, 5, 7, 8, 11, 13, 16, 17, 23, 31, 32, 37)
@@ -52,6 +53,7 @@ RULES = {
     "points": (points, lambda *shape: convolution(*shape, 3, 2), (5, 5, 13, 13)),
     "product": (tiles, matmul, (37, 37, 37)),
     "rows": (rows, softmax, (37, 37)),
+    "transposes": (transposes, relayout, (3, 37, 13, 17)),
 }
 
 

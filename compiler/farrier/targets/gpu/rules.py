@@ -21,6 +21,7 @@ from farrier.targets.gpu import (
     points,
     rows,
     tiles,
+    transposes,
     warpgroups,
 )
 from farrier.targets.gpu.device import USUAL, Device, Limits, features
@@ -35,6 +36,7 @@ _ALL = (
     points,
     rows,
     tiles,
+    transposes,
     warpgroups,
 )
 RULES = frozenset(rule.RULE for rule in _ALL)
@@ -86,6 +88,7 @@ def _special(
     if first is tiled:
         others.append(direct.space(program, limits, device))
     others.append(few_rows.space(program, limits, device))
+    others.append(transposes.space(program, limits, device))
     return sorted((space for space in (first, *others) if space is not None), key=_seconds)
 
 
