@@ -54,13 +54,19 @@ class Tools:
 
 
 _RV64GC = frozenset("imafdc")
+_BITS = _RV64GC | {"zba", "zbb", "zbs"}
 TOOLS = {
     "riscv64": Tools(
         "qemu-riscv64-static",
         "riscv64-linux-gnu-gcc",
         Path("/usr/riscv64-linux-gnu"),
         ("qemu-user-static", "gcc-riscv64-linux-gnu", "libc6-dev-riscv64-cross"),
-        (("sifive-u54", _RV64GC), ("rv64", _RV64GC | {"zba", "zbb", "zbs"})),
+        (
+            ("sifive-u54", _RV64GC),
+            ("rv64", _BITS),
+            ("rv64,v=true,vlen=128", _BITS | {"v", "zvl128b"}),
+            ("rv64,v=true,vlen=256", _BITS | {"v", "zvl256b"}),
+        ),
     ),
 }
 

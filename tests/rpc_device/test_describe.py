@@ -9,6 +9,7 @@ import platform
 import pytest
 
 from farrier_device import describe
+from farrier_device.arch import riscv
 from tests.rpc_device import boards
 from tests.rpc_device.boards import Board, Cluster, Pretended
 
@@ -80,6 +81,15 @@ class TestBoards:
         machine = describe.describe()
         assert (machine.arch, machine.cpu) == ("riscv64", "riscv64")
         assert machine.features == ("a", "c", "d", "f", "i", "m", "zba", "zbb")
+
+    def test_one_of_riscv_says_how_wide_its_vectors_are(self, this, monkeypatch):
+        base, extensions = boards.VISIONFIVE2.hwcaps
+        this.be(dataclasses.replace(boards.VISIONFIVE2, hwcaps=(base, extensions | 1 << 2)))
+        monkeypatch.setattr(riscv, "vector_bytes", lambda: 32)
+        features = describe.describe().features
+        assert {name for name in features if name.startswith(("v", "zvl"))} == {
+            *("v", "zvl128b", "zvl256b")
+        }
 
     def test_a_32_bit_system_is_one(self, this):
         this.be(boards.RPI4_IN_32_BITS, bits=32)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import mmap
 import struct
 
 from farrier_device.arch import generic_calls
@@ -62,16 +63,44 @@ def probed() -> tuple[int, int]:
     return base, bits
 
 
+# A function that returns the register vlenb (csrr a0, vlenb; ret). It holds the bytes of a vector
+# register, which Linux does not report.
+_VLENB = struct.pack("<2I", 0xC2202573, 0x00008067)
+_FLUSH_ICACHE = 259  # The number of the system call.
+_LEAST_BYTES = 16  # Of a vector register, on every processor with `v`.
+
+
+def vector_bytes() -> int:
+    """Return the bytes of a vector register of this processor, which must have the extension `v`.
+    If this process may not execute memory that it has written, return the fewest that there are."""
+    try:
+        code = mmap.mmap(-1, len(_VLENB), prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+    except OSError:
+        return _LEAST_BYTES
+    code.write(_VLENB)
+    ctypes.CDLL(None).syscall(_FLUSH_ICACHE, None, None, 0)
+    memory = (ctypes.c_char * len(_VLENB)).from_buffer(code)
+    return int(ctypes.CFUNCTYPE(ctypes.c_long)(ctypes.addressof(memory))())
+
+
+def widths(nbytes: int) -> list[str]:
+    """Return the extensions that state the least width of vector registers, for registers of
+    `nbytes`: `zvl128b` and `zvl256b` for 32."""
+    powers = range(_LEAST_BYTES.bit_length() - 1, nbytes.bit_length())
+    return [f"zvl{8 << power}b" for power in powers]
+
+
 def _features(fields: Fields) -> list[str]:
     """Return the union of the extensions that hwprobe reports and those of the `isa` line of
-    /proc/cpuinfo: hwprobe describes the executing processor, while the line also contains
-    extensions that hwprobe has no bit for."""
+    /proc/cpuinfo, and the width of vectors: hwprobe describes the executing processor, while the
+    line also contains extensions that hwprobe has no bit for."""
     base, bits = probed()
     named = [name for bit, name in enumerate(_BITS.split()) if bits >> bit & 1]
     probed_names = itertools.chain.from_iterable(
         _OF_ONE_LETTER.get(name, (name,)) for name in named
     )
-    return [*("ima" if base & _IMA else ""), *probed_names, *extensions(fields.get("isa", ""))]
+    names = [*("ima" if base & _IMA else ""), *probed_names, *extensions(fields.get("isa", ""))]
+    return [*names, *(widths(vector_bytes()) if "v" in names else ())]
 
 
 RISCV = Architecture(

@@ -1,4 +1,4 @@
-"""The backend for riscv64 boards with scalar cores, without vector instructions."""
+"""The backend for riscv64 boards, with vectors (RVV) of known width or without."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from farrier.errors import UsageError
 from farrier.targets.cpu.backend import CpuBackend
 from farrier.targets.cpu.target import CpuTarget
-from farrier.targets.riscv.cores import BASE, CORES, EXTENSIONS, OTHER
+from farrier.targets.riscv.cores import BASE, CORES, EXTENSIONS, OTHER, VECTORS, WIDTHS
 from farrier.targets.riscv.machines import MACHINES
 
 if TYPE_CHECKING:
@@ -58,8 +58,9 @@ class RiscvTarget(CpuTarget):
 
 
 class RiscvBackend(CpuBackend):
-    """The backend for riscv64 Linux. Vectors have a single f32 lane: a loop that other CPUs
-    vectorize runs element by element."""
+    """The backend for riscv64 Linux. Vectors have the width that a machine promises. Without vector
+    instructions they have a single f32 lane: a loop that other CPUs vectorize runs element by
+    element."""
 
     target_type = RiscvTarget
     name = "riscv"
@@ -80,11 +81,15 @@ class RiscvBackend(CpuBackend):
         l1, l2, l3 = machine.l1_bytes or 32 << 10, machine.l2_bytes, machine.l3_bytes
         if l2 and not l3:  # Then the second level is the last one, and the cores share it.
             l2, l3 = max(l2 // machine.cores, l1), l2
+        bits, used = 32, flags & EXTENSIONS
+        if VECTORS in flags:
+            width = max(flags & WIDTHS.keys(), key=WIDTHS.__getitem__, default=next(iter(WIDTHS)))
+            bits, used = WIDTHS[width], used | {VECTORS, width}
         return RiscvTarget(
             triple="riscv64-unknown-linux-gnu",
             cpu=_CPU,
-            features=tuple(sorted(flags & EXTENSIONS)),
-            vector_bits=32,
+            features=tuple(sorted(used)),
+            vector_bits=bits,
             registers=32,
             cores=machine.cores,
             l1_bytes=l1,

@@ -15,6 +15,10 @@ BASE = frozenset("imafdc")
 # Extensions that code uses where a machine has them: shifted additions, minima of integers and
 # counts of bits, and single bits. LLVM's names of them are the kernel's.
 EXTENSIONS = frozenset({"zba", "zbb", "zbs"})
+VECTORS = "v"
+# The least width of a vector register in bits, by the extension that states it. All cores with
+# `VECTORS` have the first. Registers that are wider than the last are used in part.
+WIDTHS = {f"zvl{bits}b": bits for bits in (128, 256, 512)}
 
 # Two instructions a cycle in order, of which one may be a load and one may be of floats.
 _IN_ORDER: Mapping[str, Any] = {

@@ -32,12 +32,17 @@ MACHINES = {
         "RISC-V Unprivileged ISA, RV64GC; a guess at the caches of a small board",
         generic=True,
     ),
+    "rv64gcv": KnownMachine(
+        _description("rv64gcv", "v zvl128b", 4, _M, 4 * _G),
+        "RISC-V Unprivileged ISA, RV64GCV, 128-bit vectors; a guess at the caches of a small board",
+        generic=True,
+    ),
     "visionfive2": KnownMachine(
         _description("sifive-u74", "zba zbb", 4, 2 * _M, 8 * _G),
         "StarFive VisionFive 2, JH7110 with four SiFive U74, 1.5 GHz",
     ),
     "spacemit-k1": KnownMachine(
-        _description("spacemit-x60", "v zba zbb zbs", 8, _M, 4 * _G),
-        "SpacemiT K1 (Banana Pi BPI-F3), two clusters of four X60, 1.6 GHz; without its vectors",
+        _description("spacemit-x60", "v zvl256b zba zbb zbs", 8, _M, 4 * _G),
+        "SpacemiT K1 (Banana Pi BPI-F3), two clusters of four X60, 1.6 GHz, vectors of 256 bits",
     ),
 }
