@@ -27,7 +27,7 @@ _OWN = {
     "nvptx64": "farrier.targets.cuda",
     "dae": "farrier.targets.dae",
     **dict.fromkeys(
-        ("thumbv7m", "thumbv7em", "thumbv8m.main", "thumbv8.1m.main", "riscv32"),
+        ("thumbv6m", "thumbv7m", "thumbv7em", "thumbv8m.main", "thumbv8.1m.main", "riscv32"),
         "farrier.targets.bare",
     ),
 }

@@ -81,6 +81,7 @@ class BareTarget(CpuTarget):
         return Instructions(
             counts_loops=True,
             index_bits=32,
+            needs_alignment=core.needs_alignment,
             has_pool=False,
             fuses=bool(self.figures["fused"]),
             to_nearest_i32=to_nearest_i32 if core.has_dsp and core.has_floats else None,

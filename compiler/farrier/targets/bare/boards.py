@@ -36,6 +36,7 @@ class Emulator:
     shift: int
     tick_ns: int
     options: tuple[str, ...] = ()
+    counter_kind: str = "COUNTER"  # The macro of `firmware/ticks.h` that has the address.
 
     def instructions(self, ticks: int) -> int:
         """Return the number of instructions executed in `ticks` ticks of the counter."""
@@ -95,6 +96,21 @@ def _arm(machine: str, counter: int, tick_ns: int = 40) -> Emulator:
     return Emulator("qemu-system-arm", "qemu-system-arm", machine, counter, 5, tick_ns)
 
 
+# The memories of the machine are properties of its nRF51 (qemu's `hw/arm/nrf51_soc.c`), and its
+# first timer counts at 8 MHz.
+_MICROBIT = Emulator(
+    "qemu-system-arm",
+    "qemu-system-arm",
+    "microbit",
+    counter=0x4000_8000,
+    shift=5,
+    tick_ns=125,
+    options=(
+        *("-global", "nrf51-soc.flash-size=1048576"),
+        *("-global", "nrf51-soc.sram-size=1048576"),
+    ),
+    counter_kind="NRF_TIMER",
+)
 _RISCV = Emulator(
     "qemu-system-riscv32",
     "qemu-system-misc",
@@ -116,6 +132,13 @@ _RAM = Region(0x2000_0000, 4 * _M)
 # The addresses and sizes of emulated boards are from the Arm application notes that they are named
 # after, and from qemu's `hw/arm/mps2.c`, `mps2-tz.c` and `hw/riscv/virt.c`.
 BOARDS: Mapping[str, Board] = {
+    "qemu-m0": Board(
+        "cortex-m0plus",
+        Region(0x0, _M),
+        Region(0x2000_0000, _M),
+        "qemu's machine `microbit`, a Cortex-M0 of nRF51, with more memory than that has",
+        emulator=_MICROBIT,
+    ),
     "mps2-an385": Board(
         "cortex-m3",
         _FLASH,
@@ -176,6 +199,13 @@ BOARDS: Mapping[str, Board] = {
         Region(0x0800_0000, 2 * _M),
         Region(0x2400_0000, 512 * _K),
         "STMicroelectronics STM32H743 datasheet: 480 MHz, 2 MB of flash, 512 KB of AXI SRAM",
+    ),
+    # The first 256 bytes of flash are for the second stage of its boot loader.
+    "rp2040": Board(
+        "cortex-m0plus",
+        Region(0x1000_0100, 2 * _M - 256),
+        Region(0x2000_0000, 264 * _K),
+        "Raspberry Pi RP2040 datasheet: 133 MHz, 264 KB of SRAM; the 2 MB of flash of a Pico",
     ),
     "rp2350": Board(
         "cortex-m33",

@@ -32,6 +32,7 @@ class Core:
     features: tuple[str, ...] = ()
     has_floats: bool = True
     has_dsp: bool = False
+    needs_alignment: bool = False  # A load of a word at another address than a multiple of 4 traps.
     has_mve: bool = False
     abi: str = ""
     registers: int = 13
@@ -84,6 +85,16 @@ _LONG_TILES = 1.7e-4
 _THUMB = "thumb-freestanding-eabi"
 _RISCV32 = "riscv32-freestanding-none"
 CORES: Mapping[str, Core] = {
+    "cortex-m0plus": Core(
+        "thumbv6m",
+        "cortex-m0plus",
+        _THUMB,
+        "cortex_m0plus",
+        has_floats=False,
+        needs_alignment=True,
+        registers=7,
+        figures=_in_order(133e6, 1.0, 2.0),
+    ),
     "cortex-m3": Core(
         "thumbv7m",
         "cortex-m3",

@@ -178,9 +178,9 @@ def _compile_check(
     """Compile the C program (`firmware/check.c`) that runs a model once and then writes parts of
     the memory to a file. `returned` has the offset and the size of each part."""
     (folder / "model.h").write_text(_check_header(part, name, returned))
-    counter = board.emulator.counter if board.emulator else 0
+    emulator = board.emulator
     (folder / "start.o").write_bytes(compiled(board.core, "start.c"))
-    macros = {"COUNTER": counter} if counter else {}
+    macros = {emulator.counter_kind: emulator.counter} if emulator and emulator.counter else {}
     compile_c(folder, CORES[board.core], FIRMWARE / "check.c", macros)
 
 

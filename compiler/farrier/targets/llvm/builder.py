@@ -82,7 +82,8 @@ class Instructions:
     that is cheaper than rounding to a float first. `rounded_high(b, x, y)` is the upper half of
     x · y + 2³¹, for vectors of four i32. `pair_reach` is the largest offset in bytes of an
     instruction that loads or stores two vectors, 0 if there is none. `index_bits` is the width
-    of addresses. `has_pool`: a thread pool runs parallel loops; otherwise they are serial.
+    of addresses. `needs_alignment`: a load of a word at any other address than a multiple of its
+    size is a fault. `has_pool`: a thread pool runs parallel loops; otherwise they are serial.
     `attributes` are LLVM attributes for every function, and `spaces` numbers the address spaces
     other than the default one.
     """
@@ -97,6 +98,7 @@ class Instructions:
     pair_reach: int = 0
     fuses: bool = True
     index_bits: int = 64
+    needs_alignment: bool = False
     has_pool: bool = True
     to_nearest_i32: Nearest | None = None
     rounded_high: RoundedHigh | None = None

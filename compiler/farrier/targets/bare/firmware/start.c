@@ -69,8 +69,10 @@ static __attribute__((naked)) void tick(void) {
 }
 
 void reset(void) {
+#if __ARM_ARCH > 6
   CPACR = 0xFu << 20; /* full access to coprocessors 10 and 11: floats, and MVE's vectors */
   __asm__ volatile("dsb\nisb");
+#endif
 #if defined(__ARM_FP)
   FPCCR &= ~(3u << 30); /* No exception keeps floats: the handlers use none. */
 #endif

@@ -102,9 +102,11 @@ class Memory:
     def load_group(self, node: Load, loop: str, size: int) -> Value | None:
         """Return the `size` elements that the iterations of a loop read, as one i32 for each lane
         (the layout of dot-product operands). Return None if the elements are not adjacent or do not
-        fill 32 bits."""
+        fill 32 bits, or if the machine requires alignment and they may not be aligned."""
         first = self._first_neighbour(node, loop, size)
         if first is None:
+            return None
+        if self.b.instructions.needs_alignment and not _is_word(*first):
             return None
         (offset, const), stride = first, first[0].stride
         buffer = dataclasses.replace(node.buffer, dtype=DType.I32)
@@ -445,3 +447,9 @@ def tail_mask(lanes: int, active: int) -> Value:
     """Return a mask of the first `active` lanes."""
     bits = (lane < active for lane in range(lanes))
     return Value(instr.lanes_of(I1.of(lanes), *bits), DType.BOOL, lanes)
+
+
+def _is_word(offset: Offset, const: Extent) -> bool:
+    """Check whether the address of each lane is a multiple of 4 from the start of a buffer."""
+    steps = (offset.stride, const, *(term.coefficient for term in offset.terms))
+    return all(step % DType.I32.nbytes == 0 for step in steps)
