@@ -272,3 +272,15 @@ def test_a_model_is_computed_in_patches_only_if_it_does_not_fit_otherwise():
     assert after == BarePart.of_json(artifact.manifest.backend).arena.nbytes <= 16 << 10
     with pytest.raises(CompilerError, match="more than the board has, even with its first layers"):
         farrier.compile(model, target=board_with(8 << 10), verify=False)
+
+
+@pytest.mark.long
+@needs_qemu
+def test_a_model_for_whose_stack_no_ram_is_left_is_refused():
+    model = windows(8, 1, 1, (24, 24))
+    part = BarePart.of_json(farrier.compile(model, target=BOARD, verify=False).manifest.backend)
+    with pytest.raises(
+        CompilerError, match=r"more than the board has, [\d,]+ of them for the stack"
+    ):
+        farrier.compile(model, target=board_with(part.arena.nbytes + 256), verify=False)
+    farrier.compile(model, target=board_with(part.arena.nbytes + 4096), verify=False)

@@ -18,6 +18,7 @@ from farrier.targets.bare.elf import sections_of
 from farrier.targets.bare.fit import check_fit
 from farrier.targets.bare.image import linked_image
 from farrier.targets.bare.part import BarePart
+from farrier.targets.bare.stack import stack_bytes
 from farrier.targets.cpu.assemble import Plan
 from farrier.targets.linked import LinkedModel
 from farrier.targets.target import Target
@@ -67,7 +68,8 @@ def assemble(planned: Plan, objects: Sequence[bytes], target: BareTarget) -> Lin
         lent=lent_offsets(planned.program, planned.memory),
         notes=notes_of(planned.program),
     )
-    check_fit(planned, part, sections_of(content).flash_bytes, target)
+    stack = stack_bytes(part, content, bytes(params.view), target)
+    check_fit(planned, part, sections_of(content).flash_bytes, stack, target)
     image = linked_image(target.tune, content, [name])
     return LinkedModel(
         code=ModelCode((CodeObject(_PATH, OBJECT, (name,), content),), part.to_json()),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,9 +11,10 @@ from farrier.llvm import zig
 from farrier.targets.bare.boards import BOARDS, Board, emulated_board
 from farrier.targets.bare.cores import CORES
 from farrier.targets.bare.elf import sections_of
-from farrier.targets.bare.emulation import EmulatedBoard
+from farrier.targets.bare.emulation import Outcome, name_of
 from farrier.targets.bare.linking import check_image, library
 from farrier.targets.bare.part import BarePart
+from farrier.targets.bare.stack import run_of
 from farrier.targets.bare.uf2 import uf2_of
 from farrier.targets.c_header import header, identifier
 from farrier.targets.exporting import Exportable, Exported
@@ -48,7 +48,10 @@ def export(exported: Exportable, form: str, board: str) -> Exported:
         )
     [code] = exported.code.objects
     joined = library(part, code.content, bytes(exported.params), word)
-    notes = (*_memory(part, joined, word), *(f"patches: {note}" for note in part.notes))
+    outcome = run_of(part, joined, word)
+    if named is not None and outcome is not None:
+        _check_stack(part, outcome.stack_bytes, board)
+    notes = (*_memory(part, joined, outcome), *(f"patches: {note}" for note in part.notes))
     if named is not None:
         program = check_image(part, joined, named, word)
         if form == "uf2" and named.disk is not None:
@@ -62,9 +65,9 @@ def export(exported: Exportable, form: str, board: str) -> Exported:
     return Exported(files, notes)
 
 
-def _memory(part: BarePart, joined: bytes, name: str) -> Iterator[str]:
+def _memory(part: BarePart, joined: bytes, outcome: Outcome | None) -> Iterator[str]:
     """Yield notes about the flash, RAM and stack that a model uses. `joined` is the model's
-    library, with the function `NAME_run`."""
+    library, and `outcome` that of a run on an emulated board, if the emulator is installed."""
     sections = sections_of(joined)
     used = sections.flash_bytes - part.params
     yield f"flash: {sections.flash_bytes:,} bytes, {part.params:,} of them weights, {used:,} code"
@@ -73,16 +76,14 @@ def _memory(part: BarePart, joined: bytes, name: str) -> Iterator[str]:
         f"RAM: {part.arena.nbytes + sections.ram_bytes:,} bytes of arena, {io:,} of them inputs "
         f"and outputs, {part.workspace:,} workspace"
     )
-    emulator = emulated_board(CORES[part.core]).emulator
-    assert emulator is not None
-    if shutil.which(emulator.program) is None:
-        yield f"stack: not measured, as Debian's {emulator.package} is not installed"
+    board = emulated_board(CORES[part.core])
+    assert board.emulator is not None
+    if outcome is None:
+        yield f"stack: not measured, as Debian's {board.emulator.package} is not installed"
         return
-    board = EmulatedBoard.of_library(part, joined, name)
-    outcome = board.run([bytes(nbytes) for nbytes in part.inputs])
     yield (
         f"stack: {outcome.stack_bytes:,} bytes, and {outcome.instructions:,} instructions a run, "
-        f"measured under qemu ({board.name}); instructions are not cycles"
+        f"measured under qemu ({name_of(board)}); instructions are not cycles"
     )
 
 
@@ -105,6 +106,17 @@ def _board(part: BarePart, name: str) -> Board:
             hint="compile it with --target " + name + ", which says what does not fit",
         )
     return board
+
+
+def _check_stack(part: BarePart, stack_bytes: int, name: str) -> None:
+    """Raise UsageError if a board's RAM is too small for a model together with its stack."""
+    needed, there = part.arena.nbytes + stack_bytes, BOARDS[name].ram.nbytes
+    if needed > there:
+        raise UsageError(
+            f"the model needs {needed:,} bytes of RAM, {stack_bytes:,} of them for the stack, and "
+            f"{name} has {there:,}",
+            hint=f"compile it with --target {name}, which says what does not fit",
+        )
 
 
 def _archive(content: bytes, name: str) -> bytes:

@@ -17,15 +17,19 @@ from farrier.targets.bare.part import BarePart
 from farrier.targets.cpu.assemble import Plan
 
 
-def check_fit(planned: Plan, part: BarePart, code_bytes: int, target: BareTarget) -> None:
+def check_fit(
+    planned: Plan, part: BarePart, code_bytes: int, stack_bytes: int, target: BareTarget
+) -> None:
     """Raise CompilerError if the model needs more flash or RAM than the board has. The error names
-    the layer that takes the largest part, and suggests changes."""
-    ram, flash = part.arena.nbytes, part.params + code_bytes
+    the layer that takes the largest part, and suggests changes. `stack_bytes` is 0 if the stack was
+    not measured."""
+    ram, flash = part.arena.nbytes + stack_bytes, part.params + code_bytes
     lacks: list[str] = []
     hints: list[str] = []
     if target.ram_bytes and ram > target.ram_bytes:
         even = ", even with its first layers in patches" if notes_of(planned.program) else ""
-        lacks.append(_lack("RAM", ram, target.ram_bytes) + even + _busiest(planned))
+        stack = f", {stack_bytes:,} of them for the stack" if stack_bytes else ""
+        lacks.append(_lack("RAM", ram, target.ram_bytes) + stack + even + _busiest(planned))
         hints += _smaller_values(planned, ram, target)
     if target.flash_bytes and flash > target.flash_bytes:
         lacks.append(_lack("flash", flash, target.flash_bytes) + _heaviest(planned.program))
