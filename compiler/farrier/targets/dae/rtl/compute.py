@@ -1,7 +1,9 @@
 """The compute module: it issues steps of the matrix unit and of the vector unit, one in each cycle.
 
 A step reads its operands in the cycle in which its addresses are available. Its sums are written
-`latency` cycles later, and can be read one cycle after that.
+`latency` cycles later, and can be read one cycle after that. The vector unit holds its factor, the
+sum at `by`, in a register. A step with another factor than the step before it waits for a cycle in
+which the port of `from` reads that factor.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from amaranth import Cat, Elaboratable, EnableInserter, Mux, Signal, Value
 from amaranth import Module as Design
 
 from farrier.targets.dae.description import Accelerator
-from farrier.targets.dae.instructions import ALU_LOOPS, GEMM_LOOPS, Kind, Module
+from farrier.targets.dae.instructions import ALU_LOOPS, GEMM_LOOPS, Alu, Kind, Module
 from farrier.targets.dae.rtl.loops import Loops
 from farrier.targets.dae.rtl.matrix import Matrix
 from farrier.targets.dae.rtl.queues import Front
@@ -62,10 +64,9 @@ class Compute(Elaboratable):
             self.input_address.eq(source),
             self.weight_address.eq(by),
             self.reads.eq(advance),
-            sums.reads["from"].address.eq(source),
-            sums.reads["by"].address.eq(by),
+            sums.reads["from"].address.eq(Mux(vector["reads_factor"], by, source)),
             sums.reads["to"].address.eq(Mux(is_gemm, matrix_write["read"], to)),
-            *(sums.reads[name].enable.eq(advance) for name in ("to", "from", "by")),
+            *(sums.reads[name].enable.eq(advance) for name in ("to", "from")),
             sums.write.enable.eq(matrix_write["enable"] | vector["enable"]),
             sums.write.address.eq(Mux(is_gemm, matrix_write["address"], vector["address"])),
             sums.write.data.eq(Mux(is_gemm, matrix_write["data"], vector["data"])),
@@ -163,7 +164,9 @@ class Compute(Elaboratable):
         chunks = -(-outer // lanes)
         chunk = Signal(range(max(2, chunks)))
         ends = chunk == chunks - 1
-        waits = Signal()  # High while the step must wait for a sum that is still being computed.
+        # High while the step must wait for its factor, or for a sum that is still being computed.
+        waits = Signal()
+        factor, reads_factor = self._factor(m, loops, is_alu, operation, advance)
         takes = loops.valid & ~(is_alu & waits) & advance
         m.d.comb += loops.advance.eq(takes & (~is_alu | ends))
         with m.If(takes & is_alu):
@@ -180,10 +183,11 @@ class Compute(Elaboratable):
         to = loops.addresses[0]
         m.d.comb += waits.eq(
             Cat(
+                reads_factor,
                 *(
                     valid[n] & (address[n] == to) & (number[n] == chunk)
                     for n in range(1, latency + 1)
-                )
+                ),
             ).any()
         )
         results = []
@@ -191,8 +195,12 @@ class Compute(Elaboratable):
             lane = Lane(latency - 1)
             m.submodules[f"lane{n}"] = EnableInserter(advance)(lane)
             m.d.comb += [getattr(lane, name).eq(signal) for name, signal in operation.items()]
-            for name, operand in (("to", lane.a), ("from", lane.b), ("by", lane.c)):
-                data = self._sums.reads[name].data
+            reads = self._sums.reads
+            for data, operand in (
+                (reads["to"].data, lane.a),
+                (reads["from"].data, lane.b),
+                (factor, lane.c),
+            ):
                 with m.Switch(number[1]):
                     for each in range(chunks):
                         at = 32 * (each * lanes + n)
@@ -206,7 +214,33 @@ class Compute(Elaboratable):
             "data": Cat(*(results[n % lanes] for n in range(outer))),
             "lanes": written,
             "done": valid[latency] & last[latency],
+            "reads_factor": reads_factor,
         }
+
+    def _factor(
+        self,
+        m: Design,
+        loops: Loops,
+        is_alu: Value,
+        operation: dict[str, Signal],
+        advance: Value,
+    ) -> tuple[Signal, Signal]:
+        """Return the register with the factor of the current step, and a signal that is high in
+        the cycle in which it must be read."""
+        by = loops.addresses[2]
+        factor = Signal(8 * self._accelerator.sum_bytes)
+        holds, held, reads, comes = Signal(), Signal.like(by), Signal(), Signal()
+        is_needed = loops.valid & is_alu & (operation["operation"] == Alu.ACCUMULATE)
+        m.d.comb += reads.eq(is_needed & ~(holds & (held == by)))
+        with m.If(advance):
+            m.d.sync += comes.eq(reads)
+            with m.If(reads):
+                m.d.sync += [holds.eq(1), held.eq(by)]
+            with m.If(comes):
+                m.d.sync += factor.eq(self._sums.reads["from"].data)
+        with m.If(self.front.begin):
+            m.d.sync += holds.eq(0)
+        return factor, reads
 
 
 def _delayed(m: Design, advance: Value, cycles: int, *values: Any) -> list[list[Value]]:

@@ -25,14 +25,15 @@ class Matrix(Elaboratable):
     def elaborate(self, platform: Any) -> Design:
         m = Design()
         inner, outer = self._matrix.inner, self._matrix.outer
+        levels = (inner - 1).bit_length()
+        pipe = Pipeline(m, 2 + levels, self._registers)
+        read = pipe.end(inputs=self.inputs, weights=self.weights)
         terms: dict[str, Value] = {}
         for row in range(outer):
             for column in range(inner):
-                left = self.inputs.word_select(column, 8).as_signed()
-                right = self.weights.word_select(row * inner + column, 8).as_signed()
+                left = read["inputs"].word_select(column, 8).as_signed()
+                right = read["weights"].word_select(row * inner + column, 8).as_signed()
                 terms[f"t{row}_{column}"] = left * right
-        levels = (inner - 1).bit_length()
-        pipe = Pipeline(m, 1 + levels, self._registers)
         behind, count = pipe.end(**terms), inner
         for _ in range(levels):
             terms = {}

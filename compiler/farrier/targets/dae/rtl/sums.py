@@ -1,5 +1,5 @@
-"""The scratchpad of sums. In each cycle, four sums can be read, one written by the matrix or vector
-unit, and one written by a load.
+"""The scratchpad of sums. In each cycle, three sums can be read, one written by the matrix or
+vector unit, and one written by a load.
 
 Even and odd elements are in separate banks, each of which accepts one write per cycle, so that
 conflicts of two writers are rare. On a conflict, the write of the load waits in a queue; the units
@@ -17,7 +17,7 @@ from farrier.targets.dae.description import Accelerator
 from farrier.targets.dae.rtl.load import Writes
 from farrier.targets.dae.rtl.memory import Queue, Ram
 
-READERS = ("to", "from", "by", "store")
+READERS = ("to", "from", "store")
 _BANKS = 2
 
 

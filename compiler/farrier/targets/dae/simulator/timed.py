@@ -11,7 +11,8 @@ each instruction takes a fixed time, so the event times equal those of a cycle-b
               arrives `latency` cycles later; padding is written in cycles without an element
     gemm      one cycle per step of the matrix unit, and the unit's latency
     alu       ceil(sums / lanes) cycles per element, and the unit's latency; a step that replaces
-              a sum for the second time waits until the first result is written
+              a sum for the second time waits until the first result is written, and one with
+              another factor than the step before waits for a cycle in which that is read
     store     like a load
 
 All other cycles are those in which the hardware (`rtl/`) decodes an instruction, reads its first
@@ -29,6 +30,7 @@ from farrier.targets.dae.description import Accelerator
 from farrier.targets.dae.instructions import (
     ALU_LOOPS,
     GEMM_LOOPS,
+    Alu,
     Form,
     Instruction,
     Kind,
@@ -139,13 +141,17 @@ def _steps_of_sums(instruction: Instruction, accelerator: Accelerator) -> int:
     sums = accelerator.matrix.batch * accelerator.matrix.outer
     cycles = -(-sums // accelerator.vector.lanes)
     again = accelerator.vector.latency + 1  # The cycles until a replaced sum can be read.
+    reads_factors = int(instruction["operation"] == Alu.ACCUMULATE)
+    reach = 0  # The distance from the first factor of the inner loops to their last one.
     for n in reversed(range(ALU_LOOPS)):
         count = max(1, instruction[f"count{n}"])
-        if count > 1 and not instruction[f"to{n}"]:
-            cycles += (count - 1) * max(cycles, again)
-        else:
-            cycles *= count
-    return cycles
+        stride = instruction[f"by{n}"]
+        following = cycles + reads_factors * (stride != reach)
+        if not instruction[f"to{n}"]:
+            following = max(following, again)
+        cycles += (count - 1) * following
+        reach += (count - 1) * stride
+    return cycles + reads_factors
 
 
 def simulate(program: Sequence[Instruction], accelerator: Accelerator) -> Timing:
