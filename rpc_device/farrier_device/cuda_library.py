@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
+from typing import NamedTuple
 
 ARCH = "nvptx64"  # The architecture of a machine that is a GPU of NVIDIA.
 GPU = "gpu"  # The space of the device.
@@ -38,6 +40,38 @@ def capability(architecture: str) -> tuple[int, int]:
     """Return the compute capability of an architecture: (12, 0) for `sm_120`."""
     digits = architecture.removeprefix("sm_").removesuffix("a")
     return int(digits[:-1]), int(digits[-1])
+
+
+class TensorMap(NamedTuple):
+    """An argument of a kernel as a matrix of which tiles are copied: the position of the argument,
+    the bytes of an element, the elements of a row, the rows, and those of a tile. A row of a tile
+    has ROW_BYTES bytes."""
+
+    position: int
+    element_bytes: int
+    width: int
+    height: int
+    rows: int
+
+
+ROW_BYTES = 128
+MAP_BYTES, MAP_ALIGNMENT = 128, 64  # Of a CUtensorMap.
+# The tensor maps that an entry point takes behind its other parameters are stated likewise.
+_MAP = re.compile(r"^\s*// map ([\w$.]+)((?: \d+){6})$", re.MULTILINE)
+
+
+def map_comment(entry: str, number: int, described: TensorMap) -> str:
+    """Return the comment that an entry point takes a tensor map, its first one as number 0."""
+    return f"// map {entry} {' '.join(map(str, (number, *described)))}"
+
+
+def tensor_maps(module: str) -> dict[str, list[TensorMap]]:
+    """Return the tensor maps of entry points in order, by their names."""
+    maps: dict[str, dict[int, TensorMap]] = defaultdict(dict)
+    for entry, numbers in _MAP.findall(module):
+        number, *described = map(int, numbers.split())
+        maps[entry][number] = TensorMap(*described)
+    return {entry: [each[number] for number in sorted(each)] for entry, each in maps.items()}
 
 
 # The bytes of shared memory that a launch sets are stated by a comment of the PTX module.

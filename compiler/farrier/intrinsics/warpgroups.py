@@ -24,6 +24,7 @@ from farrier.ir.loop import For, Function, LoopKind, Stmt, Store
 from farrier.ir.types import DType, Layout, PhysicalDim
 
 ROWS = 64
+ROW_BYTES = 128  # Of a factor in workgroup memory.
 # The elements of a fragment: a subgroup has 16 rows, and a thread pairs of neighbours in a row.
 SUMS = Layout(
     (

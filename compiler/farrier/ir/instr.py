@@ -129,6 +129,7 @@ class Variable:
 
     type: Type
     name: str
+    attributes: str | None = None  # Of an argument, if they are not those of all arguments.
 
     def __str__(self) -> str:
         return f"%{self.name}"

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from farrier.ir.expr import Buffer, MemoryScope
 from farrier.ir.loop import Intrinsic, Stmt
+from farrier.ir.threads import is_fetch
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -93,7 +94,8 @@ class Products:
             if buffer.scope is MemoryScope.WARPGROUP:
                 self._touch(buffer, at, stmt)
             if buffer.scope is MemoryScope.WORKGROUP:
-                self._unpublished[buffer.name][at] = True
+                is_fetched = isinstance(stmt, Intrinsic) and is_fetch(stmt.name)
+                self._unpublished[buffer.name][at] = not is_fetched
             return True
         self._unfinished[buffer.name][at] += -1 if self.lands else 1
         return self.lands

@@ -72,6 +72,7 @@ FRAGMENTS = {MemoryScope.SUBGROUP: SUBGROUP_SIZE, MemoryScope.WARPGROUP: WARPGRO
 TOGETHER = {LoopKind.SUBGROUP: SUBGROUP_SIZE, LoopKind.WARPGROUP: WARPGROUP_SIZE}
 # The buffers of a single thread, subgroup or warpgroup, which no other thread can access.
 UNSEEN = (*PRIVATE, *FRAGMENTS)
+_FETCH = "fetch_"  # The beginning of the names of copies that one thread starts.
 _AROUND_PHASES = (LoopKind.SERIAL, LoopKind.UNROLLED)
 _OF_PHASES = (LoopKind.THREAD, *TOGETHER)
 _OF_BLOCKS_OR_THREADS = (LoopKind.BLOCK, *_OF_PHASES, LoopKind.PARALLEL)
@@ -125,6 +126,17 @@ def phase_of(stmt: Stmt) -> tuple[tuple[For, ...], Stmt]:
     if isinstance(stmt, For) and stmt.kind in _OF_PHASES:
         return nest_of(stmt, stmt.kind)
     return (), stmt
+
+
+def fetch_name(dtype: DType, rows: int) -> str:
+    """Return the name of the intrinsic that copies a tile of some rows to workgroup memory, which
+    one thread starts for its block."""
+    return f"{_FETCH}{dtype.value}_{rows}"
+
+
+def is_fetch(name: str) -> bool:
+    """Check whether an intrinsic copies a tile for a block."""
+    return name.startswith(_FETCH)
 
 
 def exchange_name(dtype: DType, mask: int) -> str:

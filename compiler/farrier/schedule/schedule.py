@@ -209,8 +209,10 @@ class Schedule:
         each: tuple[int, int],
         depth: int,
         stages: int,
+        fetches: bool = False,
     ) -> None:
-        self.apply("warpgroup_product", total, reader, intrinsic, warpgroups, each, depth, stages)
+        shape = warpgroups, each, depth, stages
+        self.apply("warpgroup_product", total, reader, intrinsic, *shape, fetches)
 
     def share_rows(
         self,

@@ -9,21 +9,23 @@ import math
 
 from farrier.intrinsics import lookup
 from farrier.intrinsics.fragments import store_name
-from farrier.intrinsics.warpgroups import product_name
+from farrier.intrinsics.warpgroups import ROW_BYTES, product_name
 from farrier.ir import expr as e
-from farrier.ir.dim import number
-from farrier.ir.expr import Buffer, Expr, MemoryScope
-from farrier.ir.loop import Alloc, Barrier, Function, Intrinsic, LoopKind, Stmt, Tile
+from farrier.ir.affine import Simplifier
+from farrier.ir.dim import ceildiv, number
+from farrier.ir.expr import Buffer, Expr, Load, MemoryScope, Var
+from farrier.ir.loop import Alloc, Barrier, For, Function, Intrinsic, LoopKind, Stmt, Tile
 from farrier.ir.statements import block
+from farrier.ir.threads import fetch_name
 from farrier.ir.types import Layout, PhysicalDim, Swizzle
 from farrier.schedule.launching import with_launch
 from farrier.schedule.nest import NestView
 from farrier.schedule.subgroup_product import Declared, FragmentLaunch, factor_of
 from farrier.schedule.tile_product import Product
-from farrier.schedule.tiling_parts import ZERO
+from farrier.schedule.tiling_parts import ZERO, under
 
-ROW_BYTES = 128  # Of a factor in workgroup memory.
 _CHUNK_BYTES = 16  # The chunks of eight rows lie in different banks.
+_MOST_ROWS = 256  # Of a tile that one thread copies.
 _PADDING = 8  # Elements of padding in a row of results.
 
 
@@ -36,6 +38,7 @@ def warpgroup_product(
     each: tuple[int, int],
     depth: int,
     stages: int,
+    fetches: bool = False,
 ) -> Function:
     """Compute a matrix product as a GPU launch whose warpgroups multiply with matrix instructions
     that read both factors from workgroup memory.
@@ -115,6 +118,9 @@ y_e14_0] = y_stored12[y_e14_0]
     factors to workgroup memory, `depth` terms in each of `stages` that are copied ahead. A block
     has a grid of `warpgroups`, each of which computes a grid of `each` fragments.
 
+    With `fetches`, one thread copies the slices of a factor whose rows are spaced evenly in memory,
+    and which the tiles divide evenly, for its whole block.
+
     A slice lies in columns of rows with ROW_BYTES bytes, whose chunks are swizzled as the
     instructions require it. The products of an iteration are asynchronous: they are waited for at
     its end, before a barrier lets threads overwrite the factors. At the end the sums are written
@@ -128,6 +134,7 @@ y_e14_0] = y_stored12[y_e14_0]
     if why := declared.why_not(product):
         nest.fail(why)
     launch = _Launch(product, declared, warpgroups, each, depth, stages)
+    launch.fetches = fetches and stages > 1
     if why := launch.why_not():
         nest.fail(why)
     gone = {total} if product.store.buffer.name != total else set[str]()
@@ -148,6 +155,7 @@ class _Launch(FragmentLaunch):
 
     kind = LoopKind.WARPGROUP
     scope = MemoryScope.WARPGROUP
+    fetches = False
 
     def why_not(self) -> str:
         """Return the reason why the factors cannot lie as the instructions require it, as a clause;
@@ -172,8 +180,58 @@ class _Launch(FragmentLaunch):
         layout = Layout(dims, swizzle=Swizzle(chunk, 1, row // chunk))
         return dataclasses.replace(plain, layout=layout)
 
+    def _copy(self, side: int, turn: Expr) -> Stmt:
+        if not self.fetches or (axes := self._fetched_axes(side)) is None:
+            return super()._copy(side, turn)
+        source, staged = self._sources[side], self._staged[side]
+        rows, width = map(number, staged.shape[-2:])
+        row = ROW_BYTES // staged.dtype.nbytes
+        several = min(rows, _MOST_ROWS)
+
+        def box(first: Expr, column: Expr) -> Stmt:
+            inner, outer = e.mul(column, row), e.mul(first, several)
+            at, term = (outer, inner) if source.along_terms else (inner, outer)
+            value = self._factor(side, at, term, turn)
+            assert isinstance(value, Load)
+            stage = self._stage(turn)
+            target = Tile(staged, (*stage, outer, inner), (len(stage), len(stage) + 1))
+            name = fetch_name(staged.dtype, several)
+            return Intrinsic(name, (target, Tile(value.buffer, value.indices, axes)), True)
+
+        boxes = self._unrolled((rows // several, width // row), box)
+        turns = ceildiv(self._k, self._depth)
+        thread = self._var(f"t{next(self._numbers)}").name
+        return For(thread, 1, LoopKind.THREAD, under([e.less(turn, turns)], boxes))
+
+    def _fetched_axes(self, side: int) -> tuple[int, int] | None:
+        """Return the axes of the buffer of a factor along which rows and elements of a tile lie;
+        None if it has no such tiles."""
+        source, staged = self._sources[side], self._staged[side]
+        rows, _ = map(number, staged.shape[-2:])
+        own, value = self._sides[side], source.value
+        if not source.is_whole or source.guard is not None or not isinstance(value, Load):
+            return None
+        if self._is_across(side) == source.along_terms or rows % min(rows, _MOST_ROWS):
+            return None
+        if rows & (rows - 1) or own.extent % self._size[side] != 0 or self._k % self._depth != 0:
+            return None
+        terms, points = (
+            [(name, extent) for name, extent in axes if extent != 1]
+            for axes in (self._product.sums, own.axes)
+        )
+        inner, outer = (terms, points) if source.along_terms else (points, terms)
+        row = ROW_BYTES // staged.dtype.nbytes
+        if len(outer) != 1 or not inner or inner[-1][1] % row != 0:
+            return None
+        forms = [Simplifier({}).linear(index) for index in value.indices]
+        along = [axis for axis, form in enumerate(forms) if Var(outer[0][0]) in form.terms]
+        if len(along) != 1 or forms[along[0]].terms[Var(outer[0][0])] != 1:
+            return None
+        return along[0], source.axis
+
     def _met(self) -> Stmt:
-        return Barrier(MemoryScope.WORKGROUP, self._stages - 2, publishes=True)
+        stored = not self.fetches or any(self._fetched_axes(side) is None for side in (0, 1))
+        return Barrier(MemoryScope.WORKGROUP, self._stages - 2, publishes=stored)
 
     def _products(self) -> list[Stmt]:
         return [*super()._products(), Barrier(MemoryScope.WARPGROUP, 0)]

@@ -19,12 +19,15 @@ from farrier_device.blob import Blob
 from farrier_device.cuda_library import (
     GPU,
     MOST_BLOCKS,
+    TensorMap,
     capability,
     is_specific,
     runs_on,
     shared_bytes,
+    tensor_maps,
 )
 from farrier_device.devices.cuda_graphs import CudaGraphs, CudaLaunch
+from farrier_device.devices.cuda_maps import encoded
 from farrier_device.devices.device import Code, ContextLostError, Device, DeviceError, Ticks
 from farrier_device.devices.driving import DrivingHost
 from farrier_device.devices.libcuda import (
@@ -119,6 +122,7 @@ class CudaDevice(Device[CudaMemory, CudaLaunch]):
         self._functions: dict[str, int] = {}
         self._arguments: dict[str, int] = {}  # The number of those of each entry point.
         self._shared: dict[str, int] = {}  # Bytes of shared memory that launches set.
+        self._maps: dict[str, list[TensorMap]] = {}  # The tensor maps behind other arguments.
         self._sent: list[Any] = []  # Bytes that copies may not have read yet.
         self._awake_until = 0.0  # The clock of a GPU goes down some time after its last work.
 
@@ -178,7 +182,7 @@ class CudaDevice(Device[CudaMemory, CudaLaunch]):
                 if module is None:
                     module = self._driver.handle("cuModuleLoadData", text.encode())
                     self._modules.append(module)
-                of_launches = shared_bytes(text)
+                of_launches, self._maps = shared_bytes(text), self._maps | tensor_maps(text)
                 for entry, parameters in _ENTRY.findall(text):
                     self._arguments[entry] = parameters.count(".param")
                     function = self._driver.handle("cuModuleGetFunction", module, entry.encode())
@@ -212,7 +216,7 @@ class CudaDevice(Device[CudaMemory, CudaLaunch]):
         for module in self._modules:
             self._call("cuModuleUnload", module)
         self._modules, self._functions = [], {}
-        self._arguments, self._shared = {}, {}
+        self._arguments, self._shared, self._maps = {}, {}, {}
 
     # -- memory
 
@@ -294,7 +298,8 @@ class CudaDevice(Device[CudaMemory, CudaLaunch]):
         function = self._functions.get(launch.symbol)
         if function is None:
             raise DeviceError(f"no module has an entry point {launch.symbol}")
-        if len(places) != (count := self._arguments[launch.symbol]):
+        maps = self._maps.get(launch.symbol, [])
+        if len(places) != (count := self._arguments[launch.symbol] - len(maps)):
             raise DeviceError(f"{launch.symbol} has {count} arguments, not {len(places)}")
         blocks = math.prod(launch.grid)
         if blocks > MOST_BLOCKS:
@@ -306,11 +311,15 @@ class CudaDevice(Device[CudaMemory, CudaLaunch]):
         values = (ctypes.c_uint64 * len(places))(*(each.address + at for each, at in places))
         first = ctypes.addressof(values)
         size = ctypes.sizeof(ctypes.c_uint64)
-        pointers = (ctypes.c_void_p * len(places))(
-            *(first + size * number for number in range(len(places)))
+        with self._as_device_error():
+            held = [encoded(self._driver, each, values[each.position]) for each in maps]
+        pointers = (ctypes.c_void_p * (len(places) + len(maps)))(
+            *(first + size * number for number in range(len(places))),
+            *(address for _, address in held),
         )
         nbytes = self._shared.get(launch.symbol, 0)
-        return CudaLaunch(launch.symbol, function, blocks, threads, nbytes, values, pointers)
+        owners = values, held
+        return CudaLaunch(launch.symbol, function, blocks, threads, nbytes, owners, pointers)
 
     def launch(self, bound: CudaLaunch) -> None:
         if not bound.blocks:

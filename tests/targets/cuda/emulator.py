@@ -18,6 +18,7 @@ from tests.targets.cuda import arithmetic
 from tests.targets.cuda.accesses import Accesses
 from tests.targets.cuda.carries import Carries
 from tests.targets.cuda.copies import Copies
+from tests.targets.cuda.fetches import Fetches
 from tests.targets.cuda.memory import PLACE, Array
 from tests.targets.cuda.ptx import PtxError, dtype_of, listed
 from tests.targets.cuda.shadow import Shadow
@@ -60,7 +61,7 @@ class History:
         }
 
 
-class _Run(Accesses, Warps, Warpgroups, Carries):
+class _Run(Accesses, Warps, Warpgroups, Fetches, Carries):
     """Some blocks. `_mask` are the threads that run the instruction at hand."""
 
     def __init__(self, kernel, numbers, threads, arguments, memory, history, traffic):
@@ -92,6 +93,7 @@ class _Run(Accesses, Warps, Warpgroups, Carries):
         self._shared_shadow = Shadow(len(self._shared.content), kernel.grain)
         self._copies = Copies(self._count)
         self._begin_products()
+        self._begin_fetches()
         self._apart = np.zeros(self._count, bool)
         # LLVM may move a load to before the condition that guards it. Registers are marked that
         # hold bytes which nobody wrote: to depend on them is the fault.

@@ -9,6 +9,7 @@ import threading
 
 import numpy as np
 
+from farrier_device.cuda_library import MAP_BYTES, ROW_BYTES
 from farrier_device.devices.libcuda import (
     L2_BYTES,
     MAJOR,
@@ -19,11 +20,13 @@ from farrier_device.devices.libcuda import (
     UNITS,
 )
 from tests.targets.cuda import emulator
+from tests.targets.cuda.fetches import encoded_map
 from tests.targets.cuda.memory import Memory
 from tests.targets.cuda.ptx import PtxError, kernels_of
 
 ILLEGAL_ADDRESS, INVALID_CONTEXT, NO_BINARY = 700, 201, 209
 _INVALID_VALUE = 1
+_MOST_ROWS = 256  # Of a tile that a tensor map describes.
 _STATIC_BYTES = 48 << 10  # Of shared memory that a launch may set without an attribute.
 ASSEMBLED = b"ELF"  # What stands before the PTX of a cubin that this driver can run.
 _NAMES = {
@@ -183,6 +186,24 @@ class Library:
         self._most_shared[function] = value
         return 0
 
+    def cuTensorMapEncodeTiled(self, result, kind, rank, address, sizes, strides, box, steps, *how):
+        def words(at, kind, count):
+            return list((kind * count).from_address(at))
+
+        (width, height), (stride,) = (
+            words(sizes, ctypes.c_uint64, 2),
+            words(strides, ctypes.c_uint64, 1),
+        )
+        columns, rows = words(box, ctypes.c_uint32, 2)
+        element = {0: 1, 1: 2}[kind]
+        is_right = rank == 2 and how == (0, 3, 2, 0) and words(steps, ctypes.c_uint32, 2) == [1, 1]
+        aligned = not (result % 64 or address % 16 or stride % 16) and stride == width * element
+        if not (is_right and aligned and columns * element == ROW_BYTES and rows <= _MOST_ROWS):
+            return _INVALID_VALUE
+        described = encoded_map(address, element, width, height, rows)
+        ctypes.memmove(result, described, len(described))
+        return 0
+
     def cuMemGetInfo_v2(self, free, total):
         free._obj.value = self._free
         return 0
@@ -234,7 +255,12 @@ class Library:
         kernel = self._functions[function]
         assert shared == kernel.launched_bytes <= self._most_shared.get(function, _STATIC_BYTES)
         places = (ctypes.c_void_p * len(kernel.params)).from_address(pointers)
-        values = [ctypes.c_uint64.from_address(each).value for each in places]
+        values = [
+            bytes((ctypes.c_char * MAP_BYTES).from_address(each))
+            if name in kernel.maps
+            else ctypes.c_uint64.from_address(each).value
+            for name, each in zip(kernel.params, places, strict=True)
+        ]
         return kernel, blocks, threads, values
 
     def _run(self, bound):

@@ -42,12 +42,13 @@ class Instruction:
 @dataclasses.dataclass(frozen=True)
 class Kernel:
     """An entry point. `widths` are the bits of registers by their names, or by the beginning of
-    numbered names, and the `places` of arrays are offsets in the shared memory of a block or the
-    memory of a thread. Of the `shared_bytes` of a block, the launch sets the last `launched_bytes`.
-    The module has `constants` in global memory."""
+    numbered names; the parameters `maps` are tensor maps. The `places` of arrays are offsets in the
+    shared memory of a block or the memory of a thread. Of the `shared_bytes` of a block, the launch
+    sets the last `launched_bytes`. The module has `constants` in global memory."""
 
     name: str
     params: tuple[str, ...]
+    maps: frozenset[str]
     code: tuple[Instruction, ...]
     labels: dict[str, int]
     widths: dict[str, int]
@@ -140,9 +141,12 @@ def _kernel(name, params, directives, body, places, constants, shared_bytes, lau
     widths: dict[str, int] = {}
     code, labels = _code(body, widths)
     most = re.search(r"\.maxntid\s+(\d+)", directives)
+    maps = re.findall(r"\.param\s+\.align\s+64\s+\.b8\s+([\w$.]+)\[128\]", params)
+    params = re.sub(r"\[\d+\]", "", params)
     return Kernel(
         name,
         tuple(re.findall(r"\.param\s[^,]*?([\w$.]+)\s*(?:,|$)", params.strip())),
+        frozenset(maps),
         code,
         labels,
         widths,

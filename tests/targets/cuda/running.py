@@ -7,7 +7,9 @@ import numpy as np
 from farrier.ir.dim import number
 from farrier.targets.cuda.kernel_text import scratch_bytes
 from farrier.targets.gpu.launches import entry_points
+from farrier_device.cuda_library import tensor_maps
 from tests.targets.cuda import emulator
+from tests.targets.cuda.fetches import encoded_map
 from tests.targets.cuda.memory import Memory
 from tests.targets.cuda.ptx import kernels_of
 
@@ -21,10 +23,10 @@ def run_ptx(text, function, inputs, traffic=None, needed=None):
         if needed is not None:
             needed.update((kernel.name, place) for place in places)
 
-    return run_kernels(kernels_of(text), function, inputs, launch)
+    return run_kernels(kernels_of(text), function, inputs, launch, tensor_maps(text))
 
 
-def run_kernels(kernels, function, inputs, launch):
+def run_kernels(kernels, function, inputs, launch, described=None):
     """Call a lowered kernel by `launch`; return the other parameters by name."""
     memory, addresses, arrays = Memory(), [], {}
     for buffer in function.params:
@@ -38,7 +40,11 @@ def run_kernels(kernels, function, inputs, launch):
     for entry in entry_points(function):
         kernel = kernels[f"{function.name}{entry.suffix}"]
         blocks = number(entry.blocks)
-        launch(kernel, blocks, entry.threads, addresses, memory)
+        maps = [
+            encoded_map(addresses[each.position], *each[1:])
+            for each in (described or {}).get(kernel.name, ())
+        ]
+        launch(kernel, blocks, entry.threads, [*addresses, *maps], memory)
     return {
         name: memory.read(address, array.nbytes).view(array.dtype).reshape(array.shape)
         for (name, array), address in zip(arrays.items(), addresses, strict=False)

@@ -71,6 +71,9 @@ class Warpgroups:
         self._unordered.add(register)
 
     def _do_fence(self):
+        if "mbarrier_init" in self._at.suffixes:
+            self._fence_barriers()
+            return
         if not {"proxy", "async"} <= set(self._at.suffixes):
             self._fail("a fence that the emulator does not have")
         stored = self._storing >= 0

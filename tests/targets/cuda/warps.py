@@ -93,6 +93,8 @@ class Warps:
             self._copies.close(self._mask)
         elif "wait_group" in suffixes or "wait_all" in suffixes:
             self._land(int(self._at.operands[0]) if self._at.operands else 0)
+        elif "tensor" in suffixes:
+            self._fetch()
         else:
             self._begin()
 

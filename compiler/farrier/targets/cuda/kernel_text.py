@@ -29,7 +29,7 @@ from farrier.targets.gpu.launches import entry_points, workspaces
 from farrier.targets.interface import EntryPoint
 from farrier.targets.llvm.builder import Builder
 from farrier.targets.llvm.llvm_text import Convention, definition
-from farrier_device.cuda_library import shared_comment
+from farrier_device.cuda_library import map_comment, shared_comment
 
 _GLOBAL, _SHARED = instr.pointer(1), instr.pointer(3)
 _CONVENTION = Convention("ptx_kernel", f"align {ALIGNMENT}", "alwaysinline")
@@ -79,8 +79,19 @@ class _Entry:
         lowered = LoweredLaunch.of(self._launch)
         declarations.update(self._shared(lowered.shared))
         arguments = self._arguments()
+        fetches = self._statements.fetch(lowered.body, self._function.params)
+        arguments += fetches.maps.values()
+        declarations.update(
+            f'module asm "{map_comment(self._name, number_of_map, each)}"'
+            for number_of_map, each in enumerate(fetches.maps)
+        )
         self._sizes()
         self._workspaces()
+        if fetches.shared_bytes:
+            name = f"{self._name}.barriers"
+            array = f"[{fetches.shared_bytes} x i8] undef, align 8"
+            declarations.add(f"@{name} = internal addrspace(3) global {array}")
+            fetches.begin(instr.Symbol(_SHARED, name))
         self._digits(self._launch.blocks, self._special("ctaid.x"))
         self._digits(lowered.threads, self._special("tid.x"))
         self._statements.write(lowered.body)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import assert_never
 
 from farrier.ir import instr
@@ -24,7 +25,9 @@ from farrier.ir.loop import (
 )
 from farrier.ir.shared_bytes import shares_bytes
 from farrier.ir.statements import below
+from farrier.ir.threads import is_fetch
 from farrier.targets.cuda.expressions import Expressions
+from farrier.targets.cuda.fetches import Fetches
 from farrier.targets.cuda.fragments import Fragments
 from farrier.targets.cuda.warpgroups import Warpgroups
 from farrier.targets.gpu.inexpressible import InexpressibleError
@@ -48,6 +51,11 @@ class Statements:
         self.indices = self.expressions.indices
         self._fragments = Fragments(builder, self.expressions)
         self._warpgroups = Warpgroups(builder, self.expressions)
+
+    def fetch(self, body: Stmt, params: Iterable[Buffer]) -> Fetches:
+        """Return the emitter of the copies that `body` starts for whole blocks."""
+        self._fetches = Fetches(self._b, self.expressions, body, params)
+        return self._fetches
 
     def write(self, stmt: Stmt) -> None:
         """Emit a statement. Raises InexpressibleError."""
@@ -87,6 +95,8 @@ class Statements:
             case Barrier(scope, copies, publishes):
                 if copies is not None:
                     self._fragments.wait(copies)
+                    if self._fetches.maps:
+                        self._fetches.wait(copies)
                 if publishes:
                     self._warpgroups.publish()
                 if scope is MemoryScope.LOCAL:
@@ -95,6 +105,8 @@ class Statements:
                     self._b.effect(_OF_WARP, instr.VOID, instr.number_of(instr.I32, -1))
                     return
                 self._b.effect(_BARRIER, instr.VOID, instr.number_of(instr.I32, 0))
+            case Intrinsic(name, (target, source)) if is_fetch(name):
+                self._fetches.copy(name, target, source)
             case Intrinsic(name, operands) if name in self._warpgroups.writers:
                 self._warpgroups.writers[name](*operands)
             case Intrinsic():

@@ -10,7 +10,7 @@ that one `ldmatrix` loads a whole factor.
 from __future__ import annotations
 
 from farrier.errors import CompilerError
-from farrier.intrinsics import copies, exchanges, warpgroups
+from farrier.intrinsics import copies, exchanges, fetches, warpgroups
 from farrier.intrinsics.fragments import FragmentProduct, declared
 from farrier.ir.expr import UnaryOp
 from farrier.ir.loop import Function, Intrinsic
@@ -27,7 +27,7 @@ FEATURES = {
     "sm_86": _AMPERE,
     "sm_89": _AMPERE,
     "sm_90": _AMPERE,
-    "sm_90a": _AMPERE | {wgmma.FEATURE},
+    "sm_90a": _AMPERE | {wgmma.FEATURE, wgmma.FETCH},
     "sm_100": _AMPERE,
     "sm_120": _AMPERE,
 }
@@ -87,6 +87,7 @@ EXCHANGED = (DType.F32, DType.I32, DType.U32)
 INTRINSICS = (
     declared(PRODUCTS)
     + warpgroups.declared(wgmma.PRODUCTS)
+    + fetches.declared(COPIED, wgmma.FETCHED_ROWS, warpgroups.ROW_BYTES, wgmma.FETCH)
     + copies.declared(COPIED, COPY_BYTES, "cp_async")
     + exchanges.declared(EXCHANGED, "shfl_sync")
 )

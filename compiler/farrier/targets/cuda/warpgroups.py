@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 
 from farrier.intrinsics.fragments import store_name, zero_name
-from farrier.intrinsics.warpgroups import WarpgroupProduct, product_name
+from farrier.intrinsics.warpgroups import ROW_BYTES, WarpgroupProduct, product_name
 from farrier.ir import expr as e
 from farrier.ir import instr
 from farrier.ir.dim import number
@@ -21,7 +21,6 @@ from farrier.ir.instr import F32, I32, I64, PTR, Operand
 from farrier.ir.loop import Tile
 from farrier.ir.threads import SUBGROUP_SIZE, WARPGROUP_SIZE
 from farrier.ir.types import DType
-from farrier.schedule.warpgroup_product import ROW_BYTES
 from farrier.targets.cuda.expressions import Expressions
 from farrier.targets.cuda.wgmma import PRODUCTS
 from farrier.targets.gpu.inexpressible import InexpressibleError

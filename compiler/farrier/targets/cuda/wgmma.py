@@ -6,6 +6,8 @@ from farrier.intrinsics.warpgroups import WarpgroupProduct
 from farrier.ir.types import DType
 
 FEATURE = "wgmma"
+FETCH = "tma"  # Copies of whole tiles to shared memory.
+FETCHED_ROWS = (32, 64, 128, 256)  # A tensor map has at most 256 in a tile.
 _COLUMNS = (32, 64, 128, 256)
 _STORED = 64  # Columns whose sums are written to shared memory at once.
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from farrier.intrinsics.warpgroups import ROWS, WarpgroupProduct
+from farrier.intrinsics.warpgroups import ROW_BYTES, ROWS, WarpgroupProduct
 from farrier.ir.threads import WARPGROUP_SIZE
 from farrier.space import Columns, Estimate
 from farrier.space.space import Floats
@@ -17,7 +17,6 @@ from farrier.targets.gpu import product_cost
 from farrier.targets.gpu.device import Device, Limits
 from farrier.targets.gpu.fragment_cost import CHUNK
 
-ROW_BYTES = 128  # Of a factor in workgroup memory.
 # The bytes of factors that a unit multiplies in a cycle. A unit of sm_90 starts 2048
 # multiplications of 16 bits (NVIDIA H100 whitepaper: 989 TFLOPS).
 _RATE = 2 * 2048

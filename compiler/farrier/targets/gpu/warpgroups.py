@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from farrier.intrinsics.fragments import FragmentProduct
-from farrier.intrinsics.warpgroups import WarpgroupProduct
+from farrier.intrinsics.warpgroups import ROW_BYTES, WarpgroupProduct
 from farrier.ir.loop import Function
 from farrier.ir.tensor import TensorProgram
 from farrier.lower.loops import to_loops
@@ -29,9 +29,9 @@ from farrier.space import Columns, Decisions, Estimate, Knob, Space
 from farrier.space.inline import inline
 from farrier.targets.gpu import fragments, points, rows, tiles
 from farrier.targets.gpu.device import Device, Limits
-from farrier.targets.gpu.warpgroup_cost import ROW_BYTES, Shape, allowed, cost
+from farrier.targets.gpu.warpgroup_cost import Shape, allowed, cost
 
-RULE = RuleId("warpgroups", version=1)
+RULE = RuleId("warpgroups", version=2)
 _VALUES = {
     "groups_y": (1, 2),
     "groups_x": (1, 2),
@@ -160,4 +160,5 @@ def multiply(schedule: Schedule, product: OfWarpgroups, decisions: Decisions) ->
     each = decisions["each_y"], decisions["each_x"]
     depth = decisions["steps"] * ROW_BYTES // shape.nbytes
     name, stages = shape.of_columns(decisions["columns"]).name, decisions["stages"]
-    schedule.warpgroup_product(product.total, product.reader, name, groups, each, depth, stages)
+    sizes = groups, each, depth, stages
+    schedule.warpgroup_product(product.total, product.reader, name, *sizes, fetches=True)

@@ -441,7 +441,10 @@ def definition(
     declarations."""
     of_arguments = f" {convention.of_arguments}" if function.is_exported else ""
     of_arguments = of_arguments.rstrip()
-    arguments = ", ".join(f"{_TYPES[a.type]}{of_arguments} %{a.name}" for a in function.arguments)
+    arguments = ", ".join(
+        f"{_TYPES[a.type]}{of_arguments if a.attributes is None else f' {a.attributes}'} %{a.name}"
+        for a in function.arguments
+    )
     body = _Body(Declarations(declarations, convention))
     body.write(function.body)
     kind, end = "void", "ret void"
