@@ -22,7 +22,7 @@ from farrier.ir.types import DType, TensorType
 from farrier.ops import Kind, Product, lookup, product_of
 from farrier.ops.pad import adds_border
 from farrier.ops.shape import TRANSPOSE
-from farrier.ops.traits import Trait
+from farrier.ops.traits import Moves, Trait
 from farrier.ops.window import Window, window_of
 from farrier.passes.rewriting import Rewriter, join_origins
 from farrier.passes.rules.shapes import permutation
@@ -263,11 +263,16 @@ def _window(node: Node) -> Window | None:
     attrs, weights = dict(node.attrs), None
     if product_of(node) is Product.CONVOLUTION and node.inputs[1] is not None:
         weights = node.inputs[1].type.shape[2:]
-    elif node.op != "MaxPool" or node.attr("ceil_mode", 0):
+    elif not _is_pool_of_maxima(node) or node.attr("ceil_mode", 0):
         return None
     window = window_of(attrs, x.type.shape[2:], weights)
     is_fixed = all(isinstance(width, int) for width in (*window.before, *window.after))
     return window if is_fixed else None
+
+
+def _is_pool_of_maxima(node: Node) -> bool:
+    operator = lookup(node.op)
+    return operator.window is not None and operator.moved(node) is Moves.EXTREME
 
 
 def _lowest(dtype: DType) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from farrier.ir.graph import Graph, Node
+from farrier.ops.gather import GATHER
 from farrier.ops.shape import TRANSPOSE
 
 
@@ -14,7 +15,7 @@ def gathered_lines(graph: Graph) -> Mapping[int, Node]:
     readers, returned = graph.consumers(), {value.name for value in graph.outputs}
     taken: dict[int, Node] = {}
     for node in graph.nodes:
-        if node.op != "Gather" or node.outputs[0].name in returned:
+        if not GATHER.matches(node) or node.outputs[0].name in returned:
             continue
         of_it = readers.get(node.outputs[0].name, [])
         if len(of_it) == 1 and TRANSPOSE.matches(of_it[0]):
