@@ -150,7 +150,10 @@ def functions():
     return helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
 
 
-@pytest.mark.parametrize("board", ["qemu-m0", "mps2-an385", "mps2-an386", "qemu-rv32imac"])
+BOARDS_OF_FUNCTIONS = ("qemu-m0", "mps2-an385", "mps2-an386", "mps3-an547", "qemu-rv32imac")
+
+
+@pytest.mark.parametrize("board", BOARDS_OF_FUNCTIONS)
 def test_what_a_core_has_no_instruction_for_is_right(board):
     if why := lacks(board):
         pytest.skip(why)
