@@ -33,6 +33,7 @@ SETTINGS = Settings(_AVX512, threads=2)
 _TARGETS = {
     "channels-last": parse_target("cuda:sm_80"),
     "byte-products": parse_target("cuda:sm_80"),
+    "fuse-attentions": parse_target("cuda:sm_80"),
     "match-signedness": parse_target("rpi5"),
     "patches": dataclasses.replace(parse_target("mps2-an386"), ram_bytes=1 << 10),
     "tabulate-bytes": dataclasses.replace(_AVX512, features=("avx512vbmi",)),

@@ -10,7 +10,9 @@ buffers. Within the block loops
 - a nest of subgroup or warpgroup loops is a phase too, in which only intrinsics access memory.
   Fragments are buffers in `subgroup` or `warpgroup`: a fragment that is allocated around phases
   exists once per subgroup or warpgroup, its first axes correspond to the loops of the phase, and
-  only intrinsics access it;
+  only intrinsics access it. The operand of an intrinsic of subgroups may be a buffer that exists
+  once per thread: the axis after the first ones then runs over the threads of the subgroup, and is
+  the first axis of the tile;
 - phases may stand within serial and unrolled loops, conditions, and allocations. A condition around
   a phase has one value for all threads: it loads nothing that the launch writes;
 - a local or register buffer that is allocated around phases exists once per thread: every phase
@@ -322,12 +324,16 @@ class _Checker:
         names = tuple(loop.var for loop in nest)
         extents = tuple(loop.extent for loop in nest)
         leading = indices[: len(nest)]
+        if buffer.scope in PRIVATE and nest[0].kind is LoopKind.SUBGROUP:
+            extents = (*extents, SUBGROUP_SIZE)
+            if indices[len(nest)] != Const(0, DType.I64):
+                raise self._fail(f"{buffer.name} is not of all threads of a subgroup", stmt)
         if leading != tuple(map(Var, names)):
             owner = "thread" if buffer.scope in PRIVATE else buffer.scope
             raise self._fail(
                 f"{buffer.name} is each {owner}'s own: index it by {names} first", stmt
             )
-        if buffer.shape[: len(nest)] != extents:
+        if buffer.shape[: len(extents)] != extents:
             raise self._fail(f"{buffer.name} has no part for each of {extents} iterations", stmt)
         if self._extents.setdefault(buffer.name, extents) != extents:
             raise self._fail(f"phases of other threads use {buffer.name}", stmt)

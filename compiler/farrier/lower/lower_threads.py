@@ -29,6 +29,7 @@ from farrier.ir.operands import operands
 from farrier.ir.statements import block, map_children, walk_stmts
 from farrier.ir.substitute import Substitution, loads
 from farrier.ir.threads import (
+    PRIVATE,
     TOGETHER,
     UNSEEN,
     Launch,
@@ -196,7 +197,9 @@ class _Launch:
         """Record the buffers that `stmt` allocates around phases: the buffers that all threads
         share, and the buffers that each thread or subgroup has for itself."""
         ranks = {
-            buffer.name: len(nest) for nest, body in phases(stmt) for buffer, _ in touched(body)
+            buffer.name: _dropped(buffer, nest)
+            for nest, body in phases(stmt)
+            for buffer, _ in touched(body)
         }
         inside = {
             s.buffer.name
@@ -367,25 +370,37 @@ class _Launch:
                 condition = Binary(BinaryOp.LT, Var(thread), _index(inner))
 
         def access(buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
-            return indices[len(nest) :] if buffer.name in self._own else indices
+            return indices[_dropped(buffer, nest) :] if buffer.name in self._own else indices
 
         lowered = Substitution(variables, self._own, access=access).stmt(
-            self._with_own_axes(body, len(nest))
+            self._with_own_axes(body, nest)
         )
         return lowered if condition is None else If(condition, lowered)
 
-    def _with_own_axes(self, stmt: Stmt, dropped: int) -> Stmt:
-        """Return the statement with changed tiles of the buffers that exist once for each subgroup.
-        Their first `dropped` axes, which run over subgroups, are removed."""
+    def _with_own_axes(self, stmt: Stmt, nest: tuple[For, ...]) -> Stmt:
+        """Return the statement in which tiles of buffers that each subgroup or thread owns have
+        lost the axes that run over subgroups and threads."""
         if isinstance(stmt, Intrinsic):
             tiles = tuple(
-                dataclasses.replace(tile, axes=tuple(axis - dropped for axis in tile.axes))
+                _without_axes(tile, _dropped(tile.buffer, nest))
                 if tile.buffer.name in self._own
                 else tile
                 for tile in stmt.operands
             )
             return dataclasses.replace(stmt, operands=tiles)
-        return map_children(stmt, lambda part: self._with_own_axes(part, dropped))
+        return map_children(stmt, lambda part: self._with_own_axes(part, nest))
+
+
+def _dropped(buffer: Buffer, nest: tuple[For, ...]) -> int:
+    """Return the number of axes of an own buffer of a phase that run over subgroups or threads."""
+    is_of_lanes = nest[0].kind is LoopKind.SUBGROUP and buffer.scope in PRIVATE
+    return len(nest) + is_of_lanes
+
+
+def _without_axes(tile: Tile, dropped: int) -> Tile:
+    """Return a tile without its first axes; the indices are dropped with those of all accesses."""
+    axes = tuple(axis - dropped for axis in tile.axes if axis >= dropped)
+    return dataclasses.replace(tile, axes=axes)
 
 
 def _exchange(mask: int, store: Stmt) -> Stmt:

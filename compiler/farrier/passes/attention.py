@@ -4,7 +4,7 @@ product of the result with values.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from farrier.ir.graph import Graph, Node, Value
 from farrier.ir.types import DType
@@ -16,7 +16,7 @@ from farrier.ops.softmax import SOFTMAX
 FLOATS = frozenset((DType.F32, DType.BF16))
 
 
-def attention_regions(graph: Graph) -> Mapping[int, Node]:
+def attention_regions(graph: Graph, floats: Collection[DType] = FLOATS) -> Mapping[int, Node]:
     """Find the attentions in a graph whose nodes can be fused into one kernel. Return a mapping
     from the `id` of each node that belongs to an attention, except its last product (the context),
     to that last product. Nodes whose results are also used elsewhere are not included.
@@ -24,11 +24,12 @@ def attention_regions(graph: Graph) -> Mapping[int, Node]:
         s = MatMul(q, k);  t = Mul(s, scale);  u = Add(t, mask);  p = Softmax(u, axis=-1)
         y = MatMul(p, v)                        → {s, t, u, p: y}
 
-    All of q, k, v must have the same batch axes, and the last axis of v and y must be innermost in
-    memory. The weights p may be cast before the product. An attention whose scores depend on the
-    context of another one is not fused with it, since kernels would grow without limit.
+    All of q, k, v must have one of the dtypes `floats` and the same batch axes, and the last axis
+    of v and y must be innermost in memory. The weights p may be cast before the product. An
+    attention whose scores depend on the context of another one is not fused with it, since kernels
+    would grow without limit.
     """
-    search = _Search(graph)
+    search = _Search(graph, floats)
     contexts_by_member: dict[int, Node] = {}
     contexts: set[int] = set()
     for node in graph.nodes:
@@ -43,7 +44,8 @@ _LONGEST = 24  # The most elementwise nodes between the scores and their softmax
 
 
 class _Search:
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, floats: Collection[DType]) -> None:
+        self._floats = floats
         self._producers = graph.producers()
         self._readers = graph.consumers()
         self._returned = frozenset(value.name for value in graph.outputs)
@@ -72,7 +74,7 @@ class _Search:
             return []
         queries, keys = chain[0].inputs
         operands = [queries, keys, weights, values, context.outputs[0]]
-        if not all(_is_matrix(value, weights) for value in operands):
+        if not all(self._is_matrix(value, weights) for value in operands):
             return []
         rows_first = all(_ends_with_last_axis(v) for v in (weights, values, context.outputs[0]))
         return [*chain, softmax, *between] if rows_first else []
@@ -104,15 +106,18 @@ class _Search:
         alone = value.name not in self._returned and self._readers[value.name] == [reader]
         return node if alone and list(reader.inputs).count(value) == 1 else None
 
-
-def _is_matrix(value: Value | None, like: Value) -> bool:
-    """Check whether a value is a batch of f32 or bf16 matrices with the batch axes of `like`, in a
-    layout that does not split axes."""
-    if value is None or value.type.dtype not in FLOATS or value.type.rank != like.type.rank:
-        return False
-    layout = value.type.layout
-    plain = layout is None or not (any(d.mod for d in layout.dims) or any(map(any, layout.halo)))
-    return plain and value.type.shape[:-2] == like.type.shape[:-2]
+    def _is_matrix(self, value: Value | None, like: Value) -> bool:
+        """Check whether a value is a batch of float matrices with the batch axes of `like`, in a
+        layout that does not split axes."""
+        if value is None or value.type.dtype not in self._floats:
+            return False
+        if value.type.rank != like.type.rank:
+            return False
+        layout = value.type.layout
+        plain = layout is None or not (
+            any(d.mod for d in layout.dims) or any(map(any, layout.halo))
+        )
+        return plain and value.type.shape[:-2] == like.type.shape[:-2]
 
 
 def _ends_with_last_axis(value: Value) -> bool:

@@ -11,19 +11,19 @@ from __future__ import annotations
 
 import dataclasses
 import keyword
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TypeAlias
 
 from farrier.ir.control import Loop, control_of
 from farrier.ir.graph import Constant, Graph, Node, Value
-from farrier.ir.types import TensorType
+from farrier.ir.types import DType, TensorType
 from farrier.ops import Kind, lookup
 from farrier.ops.builder import without_halo
 from farrier.ops.conversion import CAST
 from farrier.ops.own import RELAYOUT
 from farrier.ops.slicing import ADJOIN
 from farrier.ops.traits import Trait
-from farrier.passes.attention import attention_regions
+from farrier.passes.attention import FLOATS, attention_regions
 from farrier.passes.rewriting import join_origins, rename
 from farrier.passes.views import is_view
 
@@ -41,7 +41,7 @@ def _join_none(graph: Graph, home: Home) -> Mapping[int, Node]:
     return {}
 
 
-def fuse(graph: Graph, joins: Joins = _join_none) -> Graph:
+def fuse(graph: Graph, joins: Joins = _join_none, attended: Collection[DType] = FLOATS) -> Graph:
     """Turn groups of nodes into `Fused` nodes, each with a region that one kernel computes.
 
     The region of a kernel contains at most one contraction, or one reduction, or one attention, or
@@ -73,7 +73,7 @@ def fuse(graph: Graph, joins: Joins = _join_none) -> Graph:
             return y
     """
     graph = _copy_what_is_returned_twice(graph)
-    groups = _Grouping(graph, joins).groups()
+    groups = _Grouping(graph, joins, attended).groups()
     constants = {constant.value.name: constant for constant in graph.constants}
     returned = frozenset(value.name for value in graph.outputs)
     nodes = [_kernel(group, constants) if group.fused else group.nodes[0] for group in groups]
@@ -98,7 +98,7 @@ class _Group:
 
 
 class _Grouping:
-    def __init__(self, graph: Graph, joins: Joins) -> None:
+    def __init__(self, graph: Graph, joins: Joins, attended: Collection[DType]) -> None:
         self._graph = graph
         self._returned = frozenset(value.name for value in graph.outputs)
         self._readers = graph.consumers()
@@ -107,7 +107,7 @@ class _Grouping:
         self._homes = self._find_homes()
         # Nodes that join the kernel of a reader, either all of these or none.
         self._taken = {
-            **attention_regions(graph),
+            **attention_regions(graph, attended),
             **joins(graph, lambda node: self._homes[id(node)]),
         }
         self._group_of: dict[int, _Group] = {}

@@ -165,6 +165,31 @@ y_tx5, y_ey6, 0]
     return _Attention(nest, first, between, last, threads, each, depth, lanes).function()
 
 
+def check_rows(nest: NestView, products: tuple[Product, Product], rows: Rows) -> None:
+    """Fail unless both products have the same rows as the nests between them."""
+    for product in products:
+        long = [axis for axis in product.rows.axes if axis[1] != 1]
+        batch = [axis for axis in product.batch if axis[1] != 1]
+        extents = tuple(extent for _, extent in (*batch, *long))
+        if product.joined or len(long) != 1 or extents != rows.extents:
+            nest.fail(f"the rows of {product.total.name} are others")
+    first, last = products
+    axes = (*last.batch, *last.rows.axes)
+    named = [name for name, extent in axes if extent != 1]
+    reads = list(loads(last.rows.value))
+    names = {read.buffer.name for read in reads}
+    if not names & rows.places.keys():
+        nest.fail(f"{last.total.name} reads none of the rows before it")
+    for read in reads:
+        places = rows.places.get(read.buffer.name, ())
+        if places and tuple(read.indices[at] for at in places) != tuple(map(Var, named)):
+            nest.fail(f"{read.buffer.name} is read at other rows")
+    others = [last.columns.value, last.store.value, first.rows.value, first.columns.value]
+    for value in others:
+        if any(read.buffer.name in rows.places for read in loads(value)):
+            nest.fail("a row is read beyond the first factor of the last product")
+
+
 class _Attention(RowLaunch):
     """The builder of the launch of `attend`: two products and the row-wise nests between them."""
 
@@ -183,39 +208,10 @@ class _Attention(RowLaunch):
         self._products = Product.of(nest, *first), Product.of(nest, *last)
         self._scores = first[1]
         rows = Rows.of(nest, between, (first[1],))
-        self._check(rows)
+        check_rows(nest, self._products, rows)
         self._tile = threads, each, depth
         shape = threads[0] * each[0], threads[1] // each[0]
         super().__init__(nest.function, rows, *shape, 0, lanes)
-
-    def _check(self, rows: Rows) -> None:
-        """Fail unless both products have the same rows as the nests between them."""
-        for product in self._products:
-            long = [axis for axis in product.rows.axes if axis[1] != 1]
-            batch = [axis for axis in product.batch if axis[1] != 1]
-            extents = tuple(extent for _, extent in (*batch, *long))
-            if product.joined or len(long) != 1 or extents != rows.extents:
-                self._nest.fail(f"the rows of {product.total.name} are others")
-        named = self._rows_of(self._products[1])
-        reads = list(loads(self._products[1].rows.value))
-        names = {read.buffer.name for read in reads}
-        if not names & rows.places.keys():
-            self._nest.fail(f"{self._products[1].total.name} reads none of the rows before it")
-        for read in reads:
-            places = rows.places.get(read.buffer.name, ())
-            if places and tuple(read.indices[at] for at in places) != tuple(map(Var, named)):
-                self._nest.fail(f"{read.buffer.name} is read at other rows")
-        others = [self._products[1].columns.value, self._products[1].store.value]
-        others += [side.value for side in (self._products[0].rows, self._products[0].columns)]
-        for value in others:
-            if any(read.buffer.name in rows.places for read in loads(value)):
-                self._nest.fail("a row is read beyond the first factor of the last product")
-
-    def _rows_of(self, product: Product) -> list[str]:
-        """Return the names of the loops of a product over its batch and rows, without those of
-        extent 1."""
-        axes = (*product.batch, *product.rows.axes)
-        return [name for name, extent in axes if extent != 1]
 
     # -- the memory of a block
 

@@ -8,6 +8,7 @@ from typing import TypeAlias
 from farrier.ir.expr import MemoryScope
 from farrier.ir.loop import Function
 from farrier.schedule.attend import attend
+from farrier.schedule.attend_fragments import attend_fragments
 from farrier.schedule.buffer_primitives import (
     hoist,
     merge_axes,
@@ -90,6 +91,7 @@ PRIMITIVES: dict[str, Primitive] = {
     "share_sums": share_sums,
     "transpose_tiles": transpose_tiles,
     "attend": attend,
+    "attend_fragments": attend_fragments,
     "pipeline": pipeline,
     "partition": partition,
     "reuse_buffer": reuse_buffer,

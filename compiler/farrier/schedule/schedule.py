@@ -236,6 +236,17 @@ class Schedule:
     ) -> None:
         self.apply("attend", first, between, last, threads, each, depth, lanes)
 
+    def attend_fragments(
+        self,
+        first: tuple[str, ...],
+        between: tuple[str, ...],
+        last: tuple[str, ...],
+        intrinsic: str,
+        subgroups: int,
+        keys: int,
+    ) -> None:
+        self.apply("attend_fragments", first, between, last, intrinsic, subgroups, keys)
+
     def tensorize(self, loop: str, intrinsic: str) -> None:
         self.apply("tensorize", loop, intrinsic)
 

@@ -260,7 +260,7 @@ class FragmentLaunch:
         shape = (*subgroups, *each, *self._fragment)
         self._sums = self._buffer("sums", declared.total, shape, self.scope)
         self._sources = tuple(Source.of(product, side) for side in (0, 1))
-        self._staged = tuple(self._staging(side) for side in (0, 1))
+        self.staged = tuple(self._staging(side) for side in (0, 1))
 
     def _var(self, name: str) -> Var:
         return Var(f"{self._name}_{name}")
@@ -344,15 +344,15 @@ class FragmentLaunch:
         them."""
         turn, turns = self._var("ko"), ceildiv(self._k, self._depth)
         first: list[Stmt] = []
-        body = [self._copy(side, turn) for side in (0, 1)]
+        body = [self.copy(side, turn) for side in (0, 1)]
         if self._stages > 1:
             # The copies of the last of these turns end with the first barrier of the loop.
             for ahead in range(self._stages - 1):
                 first += [Barrier(MemoryScope.LOCAL, self._stages)] if ahead else []
-                first += [self._copy(side, e.index(ahead)) for side in (0, 1)]
+                first += [self.copy(side, e.index(ahead)) for side in (0, 1)]
             later = e.add(turn, self._stages - 1)
             body = [self._met()]
-            body += [self._copy(side, later) for side in (0, 1)]
+            body += [self.copy(side, later) for side in (0, 1)]
         body += self._products()
         if self._stages == 1:
             return For(turn.name, turns, LoopKind.SERIAL, self._with_staged(block(body)))
@@ -368,7 +368,7 @@ class FragmentLaunch:
         return [self._of_subgroups(self._multiply)]
 
     def _with_staged(self, stmt: Stmt) -> Stmt:
-        for buffer in reversed(self._staged):
+        for buffer in reversed(self.staged):
             stmt = Alloc(buffer, stmt)
         return stmt
 
@@ -377,10 +377,10 @@ class FragmentLaunch:
         is only one stage."""
         return (e.mod(turn, self._stages),) if self._stages > 1 else ()
 
-    def _copy(self, side: int, turn: Expr) -> Stmt:
+    def copy(self, side: int, turn: Expr) -> Stmt:
         """Return the phase that copies a slice of a factor to workgroup memory; each thread copies
         several elements that are neighbours in memory."""
-        source, staged, size = self._sources[side], self._staged[side], self._size[side]
+        source, staged, size = self._sources[side], self.staged[side], self._size[side]
         width = self._depth if source.along_terms else size
         several = math.gcd(source.several, width)
         chunks = width // several
@@ -459,7 +459,7 @@ class FragmentLaunch:
         shapes.append((self._each[1], declared.depth, declared.columns))
         own = [
             self._buffer(name, staged.dtype, shape, MemoryScope.SUBGROUP)
-            for name, staged, shape in zip("ab", self._staged, shapes, strict=True)
+            for name, staged, shape in zip("ab", self.staged, shapes, strict=True)
         ]
 
         def factor(side: int, at: Expr) -> Tile:
@@ -467,12 +467,7 @@ class FragmentLaunch:
 
         def load(side: int, at: Expr, step: Expr) -> Stmt:
             fragment = e.add(e.mul(group[side], self._each[side]), at)
-            place = [e.mul(fragment, self._fragment[side]), e.mul(step, declared.depth)]
-            across = self._is_across(side)
-            stage = self._stage(self._var("ko"))
-            origin = (*stage, *(place[::-1] if across else place))
-            memory = Tile(self._staged[side], origin, (len(stage), len(stage) + 1))
-            return Intrinsic(load_name(declared.name, side, across), (factor(side, at), memory))
+            return self.loaded(side, factor(side, at), fragment, step)
 
         def multiply(row: Expr, column: Expr) -> Stmt:
             sums = self._sum(group, (row, column))
@@ -489,6 +484,16 @@ class FragmentLaunch:
 
         body = self._unrolled((self._depth // declared.depth,), step)
         return Alloc(own[0], Alloc(own[1], body))
+
+    def loaded(self, side: int, target: Tile, fragment: Expr, step: Expr) -> Stmt:
+        """Return the call that loads a fragment of a staged factor: its number along the rows or
+        columns, and along the terms."""
+        place = [e.mul(fragment, self._fragment[side]), e.mul(step, self._declared.depth)]
+        across = self._is_across(side)
+        stage = self._stage(self._var("ko"))
+        origin = (*stage, *(place[::-1] if across else place))
+        memory = Tile(self.staged[side], origin, (len(stage), len(stage) + 1))
+        return Intrinsic(load_name(self._declared.name, side, across), (target, memory))
 
     # -- results
 

@@ -165,7 +165,7 @@ class _Launch(FragmentLaunch):
             width = self._size[side] if self._is_across(side) else self._depth
             if width % row:
                 return (
-                    f"a slice of {self._staged[side].name} has {width} elements, not rows of {row}"
+                    f"a slice of {self.staged[side].name} has {width} elements, not rows of {row}"
                 )
             if self._is_across(side) and self._fragment[side] % row:
                 return f"a fragment of {self._name} has no whole rows of {row}"
@@ -245,7 +245,7 @@ class _Launch(FragmentLaunch):
             fragment = e.add(e.mul(group[side], self._each[side]), at)
             place = [e.mul(fragment, self._fragment[side]), e.mul(step, declared.depth)]
             origin = (*stage, *(place[::-1] if across[side] else place))
-            return Tile(self._staged[side], origin, axes)
+            return Tile(self.staged[side], origin, axes)
 
         def multiply(step: Expr, row: Expr, column: Expr) -> Stmt:
             factors = factor(0, row, step), factor(1, column, step)

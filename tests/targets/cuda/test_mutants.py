@@ -113,7 +113,7 @@ def _is_needed(kernel, place, instruction, needed):
     return is_of_block or (kernel, place) in needed
 
 
-def _survivors(text, function, inputs):
+def survivors(text, function, inputs):
     """Return the number of mutants that the emulator does not find at fault, and of all mutants."""
     needed, survivors, count = set(), 0, 0
     run_ptx(text, function, inputs, needed=needed)
@@ -135,8 +135,8 @@ def test_the_barriers_of_each_rule(name):
     space = rule.space(program, LIMITS, USUAL)
     function = lower_threads(space.schedule(space.default()).function)
     text = ptx_of(render(function, "sm_80"), "sm_80")
-    survivors, count = _survivors(text, function, inputs_of_floats(program, 0))
-    assert survivors == OWN.get(name, 0)
+    surviving, count = survivors(text, function, inputs_of_floats(program, 0))
+    assert surviving == OWN.get(name, 0)
     assert count or rule is direct
 
 
@@ -149,8 +149,8 @@ def test_the_barriers_and_waits_of_fragments(name, is_transposed, stages):
     space = fragments.space(program, LIMITS, USUAL, [_DECLARED[name]])
     function = lower_threads(space.schedule({**space.default(), "stages": stages}).function)
     text = ptx_of(render(function, cpu), cpu)
-    survivors, count = _survivors(text, function, inputs_of_product(program))
-    assert survivors == 0
+    surviving, count = survivors(text, function, inputs_of_product(program))
+    assert surviving == 0
     assert count
 
 
@@ -161,6 +161,6 @@ def test_the_barriers_and_waits_of_parts_of_fragments(name):
     space = fragment_parts.space(program, LIMITS, USUAL, [_DECLARED[name]])
     function = lower_threads(space.schedule(space.default()).function)
     text = ptx_of(render(function, "sm_80"), "sm_80")
-    survivors, count = _survivors(text, function, inputs_of_product(program))
-    assert survivors == 0
+    surviving, count = survivors(text, function, inputs_of_product(program))
+    assert surviving == 0
     assert count

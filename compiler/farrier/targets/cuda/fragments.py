@@ -11,7 +11,15 @@ from collections.abc import Callable, Sequence
 
 from farrier.intrinsics.copies import clear_name, copy_name
 from farrier.intrinsics.exchanges import MASKS
-from farrier.intrinsics.fragments import FragmentProduct, load_name, store_name, zero_name
+from farrier.intrinsics.fragments import (
+    FragmentProduct,
+    factor_name,
+    load_name,
+    own_name,
+    put_name,
+    store_name,
+    zero_name,
+)
 from farrier.ir import expr as e
 from farrier.ir import instr
 from farrier.ir.dim import number
@@ -23,7 +31,9 @@ from farrier.ir.types import DType
 from farrier.targets.cuda.expressions import Expressions
 from farrier.targets.cuda.tensor_cores import COPIED, COPY_BYTES, EXCHANGED, PRODUCTS
 from farrier.targets.gpu.inexpressible import InexpressibleError
+from farrier.targets.llvm.arithmetic import to_memory
 from farrier.targets.llvm.builder import Builder
+from farrier.targets.llvm.values import Value
 
 _COLUMNS = 16  # The columns, and also the rows, of a product.
 _CHUNK = 16  # The bytes of a row of one of the matrices that `ldmatrix` loads.
@@ -70,6 +80,9 @@ class Fragments:
         writers[name] = functools.partial(self._multiply, product)
         writers[zero_name(name)] = self._zero
         writers[store_name(name)] = functools.partial(self._store, product)
+        writers[own_name(name)] = self._own
+        writers[put_name(name)] = self._put
+        writers[factor_name(name)] = self._factor
         for side, across in itertools.product((0, 1), (False, True)):
             load = functools.partial(self._load, product, side, across)
             writers[load_name(name, side, across)] = load
@@ -164,6 +177,31 @@ class Fragments:
                 for lane in (0, 1):
                     both = self._b.insert(both, values[4 * side + 2 * half + lane], lane)
                 self._b.store(both, self._b.offset(base, 8 * _WORD * side), 2 * _WORD)
+
+    def _own(self, own: Tile, c: Tile) -> None:
+        """Emit the copy of the thread's elements of a fragment to an array of its own."""
+        for value, place in zip(self._loaded(c, F32), self._elements(own, c), strict=True):
+            self._b.store(value, place, _WORD)
+
+    def _put(self, c: Tile, own: Tile) -> None:
+        self._keep(c, [self._b.load(F32, place, _WORD) for place in self._elements(own, c)])
+
+    def _factor(self, a: Tile, own: Tile) -> None:
+        """Emit the conversion of elements of the thread's own to a factor."""
+        dtype, words = a.buffer.dtype, self._words(a)
+        each = _WORD // dtype.nbytes
+        for at, place in enumerate(self._elements(own, a)):
+            value = self._b.load(F32, place, _WORD)
+            rounded = to_memory(self._b, Value(value, dtype))
+            to = self._b.offset(words[at // each], at % each * dtype.nbytes)
+            self._b.store(rounded, to, dtype.nbytes)
+
+    def _elements(self, own: Tile, fragment: Tile) -> list[Operand]:
+        """Return the addresses of the elements of the thread's own that a fragment has."""
+        shape = (fragment.buffer.shape[axis] for axis in fragment.axes)
+        count = math.prod(map(number, shape)) // SUBGROUP_SIZE
+        first = self._expressions.address(own.buffer, own.origin)
+        return [self._b.offset(first, _WORD * at) for at in range(count)]
 
     def _exchange(self, mask: int, to: Tile, source: Tile) -> None:
         """Emit a warp shuffle. Each thread receives the word of the thread whose number in the warp

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -34,7 +35,7 @@ _SUMMED_OPERATIONS = 8  # Operations of a score in the passes over a row, such a
 
 
 @dataclasses.dataclass(frozen=True)
-class _Attention:
+class Attention:
     """The two products of an attention, and the names of the buffers that are computed between
     them."""
 
@@ -66,15 +67,19 @@ def _grid() -> Columns:
     return {name: column.ravel() for name, column in zip(_VALUES, grid, strict=True)}
 
 
-def _attention_of(program: TensorProgram) -> _Attention | None:
+def candidates_of(program: TensorProgram) -> Iterator[Attention]:
+    """Yield each two successive products of a program, with the stages between them."""
+    order = [stage.buffer.name for stage in program.stages]
+    for first, last in itertools.pairwise(products_of(program)):
+        between = tuple(order[order.index(first.reader) + 1 : order.index(last.total)])
+        yield Attention(first, between, last)
+
+
+def _attention_of(program: TensorProgram) -> Attention | None:
     """Return the first two products of a program that the primitive `attend` can fuse, with the
     stages between them; None if there are none."""
-    order = [stage.buffer.name for stage in program.stages]
-    products = products_of(program)
-    for first, last in itertools.pairwise(products):
-        between = tuple(order[order.index(first.reader) + 1 : order.index(last.total)])
-        attention = _Attention(first, between, last)
-        smallest = {name: values[0] for name, values in _VALUES.items()}
+    smallest = {name: values[0] for name, values in _VALUES.items()}
+    for attention in candidates_of(program):
         try:
             _attend(Schedule(to_loops(program)), attention, smallest, lanes=1)
         except ScheduleError:
@@ -83,7 +88,7 @@ def _attention_of(program: TensorProgram) -> _Attention | None:
     return None
 
 
-def _attend(schedule: Schedule, attention: _Attention, decisions: Decisions, *, lanes: int) -> None:
+def _attend(schedule: Schedule, attention: Attention, decisions: Decisions, *, lanes: int) -> None:
     each = _rows_each(decisions["attend_rows"])
     schedule.attend(
         (attention.first.total, attention.first.reader),
@@ -104,7 +109,7 @@ class _Kernel:
     """The kernel of the rule: its knobs, allowed candidates, cost estimate and schedule."""
 
     def __init__(
-        self, program: TensorProgram, attention: _Attention, limits: Limits, device: Device
+        self, program: TensorProgram, attention: Attention, limits: Limits, device: Device
     ) -> None:
         self._program, self._attention = program, attention
         self._limits, self._device = limits, device

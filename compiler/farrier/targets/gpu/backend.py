@@ -74,7 +74,7 @@ class GpuBackend(DrivenBackend):
             "split-resizes",
             "share-work",
             "transpose-in-place",
-            "fuse",
+            "fuse-attentions",
         )
 
     @property

@@ -16,11 +16,11 @@ from farrier.targets.gpu.device import Device, Limits
 
 # The 16-bit multiplications that a unit starts per cycle: those of sm_75, the slowest architecture
 # with tensor cores (CUDA C++ Programming Guide, arithmetic throughput).
-_RATE = 512
+RATE = 512
 CHUNK = 16  # Bytes that a thread copies at once.
 MATRIX = 8  # Rows of CHUNK bytes that a subgroup reads at once.
 _PADDING = 8  # Elements of padding in a row of results.
-_COPY = 8  # The operations of a copy, apart from its index computation.
+COPY = 8  # The operations of a copy, apart from its index computation.
 # The registers of a thread apart from fragments: ptxas, for tiles of 64 by 64, within a tenth.
 _REGISTERS = 50
 _WORD = 4  # Bytes of a register.
@@ -113,11 +113,11 @@ def cost(shape: Shape, device: Device, columns: Columns) -> Estimate:
     rounds = np.ceil(blocks / device.units)
     at_once = np.minimum(resident, rounds)
 
-    multiply = rows * width * depth / (_RATE if shape.declared.left.nbytes <= 2 else _RATE / 2)
+    multiply = rows * width * depth / (RATE if shape.declared.left.nbytes <= 2 else RATE / 2)
     elements = depth * (rows * product.element_bytes[0] + width * product.element_bytes[1])
     indices = product_cost.INDEX_OPERATIONS * (1 + max(product.digits))
-    copy = elements / CHUNK * (_COPY + indices) / device.lanes
-    results = rows * width * (product.epilogue + _COPY) / device.lanes
+    copy = elements / CHUNK * (COPY + indices) / device.lanes
+    results = rows * width * (product.epilogue + COPY) / device.lanes
     # Few subgroups leave the unit idle while each waits for its own loads.
     hidden = np.minimum(1.0, at_once * groups / 4)
     compute = rounds * (turns * (multiply + copy) / hidden + results) / device.clock

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -165,5 +166,6 @@ def keep_apart(schedule: Schedule, factor: str) -> None:
     assert isinstance(alloc, Alloc)
     chunk = CHUNK // alloc.buffer.dtype.nbytes
     chunks = number(alloc.buffer.shape[-1]) // chunk
-    if chunks > 1:  # Rows of one chunk lie side by side.
-        schedule.swizzle(factor, chunk, max(1, MATRIX // chunks), min(MATRIX, chunks))
+    count = math.gcd(MATRIX, chunks)
+    if count > 1:  # Rows of one chunk lie side by side.
+        schedule.swizzle(factor, chunk, MATRIX // count, count)

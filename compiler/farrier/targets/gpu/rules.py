@@ -13,6 +13,7 @@ from farrier.space import JoinedSpace, Space
 from farrier.space.task_features import task_features
 from farrier.targets.gpu import (
     attention,
+    attention_fragments,
     direct,
     few_rows,
     fragment_parts,
@@ -28,6 +29,7 @@ from farrier.targets.gpu.device import USUAL, Device, Limits, features
 
 _ALL = (
     attention,
+    attention_fragments,
     direct,
     few_rows,
     fragment_parts,
@@ -68,10 +70,11 @@ def _special(
     products: Sequence[FragmentProduct],
     of_warpgroups: Sequence[WarpgroupProduct],
 ) -> list[Space]:
-    """Return the spaces of the specialized rules that apply to a kernel, best first. The rule
-    for attention comes first if it applies, then the rule for products on fragments. All other
-    rules are ordered by estimated time. The rule `rows` is used only for kernels without tiled
-    products."""
+    """Return the spaces of the specialized rules that apply to a kernel, best first. The rule for
+    attention on fragments comes first if it applies, then those for products on fragments, then
+    that for attention. All other rules are ordered by estimated time. The rule `rows` is used only
+    for kernels without tiled products."""
+    on_fragments = attention_fragments.space(program, limits, device, products)
     attended = attention.space(program, limits, device)
     of_fragments = fragments.space(program, limits, device, products)
     tiled = tiles.space(program, limits, device)
@@ -80,7 +83,8 @@ def _special(
         wide = warpgroups.space(program, limits, device, of_warpgroups, products)
         multiplied = [space for space in (of_fragments, in_parts, wide) if space is not None]
         multiplied.sort(key=_seconds)
-        return [space for space in (attended, *multiplied, tiled) if space is not None]
+        ordered = (on_fragments, *multiplied, attended, tiled)
+        return [space for space in ordered if space is not None]
     if attended is not None:
         return [space for space in (attended, tiled) if space is not None]
     first = tiled or rows.space(program, limits, device)
