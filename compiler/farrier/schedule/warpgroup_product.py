@@ -180,10 +180,10 @@ class _Launch(FragmentLaunch):
         layout = Layout(dims, swizzle=Swizzle(chunk, 1, row // chunk))
         return dataclasses.replace(plain, layout=layout)
 
-    def _copy(self, side: int, turn: Expr) -> Stmt:
+    def copy(self, side: int, turn: Expr) -> Stmt:
         if not self.fetches or (axes := self._fetched_axes(side)) is None:
-            return super()._copy(side, turn)
-        source, staged = self._sources[side], self._staged[side]
+            return super().copy(side, turn)
+        source, staged = self._sources[side], self.staged[side]
         rows, width = map(number, staged.shape[-2:])
         row = ROW_BYTES // staged.dtype.nbytes
         several = min(rows, _MOST_ROWS)
@@ -206,7 +206,7 @@ class _Launch(FragmentLaunch):
     def _fetched_axes(self, side: int) -> tuple[int, int] | None:
         """Return the axes of the buffer of a factor along which rows and elements of a tile lie;
         None if it has no such tiles."""
-        source, staged = self._sources[side], self._staged[side]
+        source, staged = self._sources[side], self.staged[side]
         rows, _ = map(number, staged.shape[-2:])
         own, value = self._sides[side], source.value
         if not source.is_whole or source.guard is not None or not isinstance(value, Load):
