@@ -71,15 +71,29 @@ class _Part:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class _Owner:
+    """The thread that accesses an element, as a function of the element's indices.
+
+    Variable i of a nest of thread loops is `(indices[axis] - const) mod extent`, where `digits[i]`
+    is `(axis, const)` and `extents[i]` the extent; a loop with a single iteration has no digit.
+    """
+
+    extents: tuple[int, ...]
+    digits: tuple[tuple[int, int] | None, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class _Access:
     """An access that other threads may observe. `part` is the slice of the buffer that is accessed,
-    or None if it is not known. The other fields are the buffer, whether the access writes, and
-    whether only the first thread of the block performs it."""
+    or None if it is not known. `owner` states which thread accesses which element, or is None if
+    several threads may access the same one. The other fields are the buffer, whether the access
+    writes, and whether only the first thread of the block performs it."""
 
     name: str
     writes: bool
     is_first: bool
     part: _Part | None
+    owner: _Owner | None = None
 
     def clashes(self, other: _Access) -> bool:
         """Check whether two accesses need a barrier between them: they may access the same element,
@@ -88,6 +102,8 @@ class _Access:
             return False
         if self.is_first and other.is_first:
             return False
+        if self.owner is not None and self.owner == other.owner:
+            return False  # Each thread accesses its own elements.
         return not (self.part and other.part and self.part.is_apart(other.part))
 
     def after_turn(self, var: str) -> _Access:
@@ -111,7 +127,8 @@ def lower_threads(function: Function) -> Function:
     """Merge the phases of each launch into one nest of thread loops.
 
     A barrier is placed before a phase if it accesses memory that another phase may have accessed
-    since the last barrier, and at least one of the two accesses is a write. A phase with fewer
+    since the last barrier, and at least one of the two accesses is a write. Elements that the same
+    thread accesses in both phases need none. A phase with fewer
     threads than others becomes conditional.
 
     before:
@@ -274,14 +291,15 @@ class _Launch:
     def _phase(self, nest: tuple[For, ...], body: Stmt, pending: Pending) -> tuple[Stmt, Pending]:
         is_first = threads_of(nest) == 1
         accesses = frozenset(
-            _Access(buffer.name, writes, is_first, self._part(buffer, indices))
-            for buffer, indices, writes in _touches(body)
+            _Access(buffer.name, writes, is_first, self._part(buffer, indices), owner)
+            for buffer, indices, writes, is_element in _touches(body)
             if self._is_seen(buffer)
+            for owner in (_owner(nest, indices) if is_element else None,)
         )
         # The results of asynchronous copies become visible at the barrier that waits for them.
         left_behind = {stmt.buffer.name for stmt in walk_stmts(body) if isinstance(stmt, Store)}
         begun = _copied(body) - left_behind
-        scopes = {buffer.name: buffer.scope for buffer, _, _ in _touches(body)}
+        scopes = {buffer.name: buffer.scope for buffer, *_ in _touches(body)}
         clashes = {
             scopes[access.name]
             for access in accesses
@@ -412,21 +430,59 @@ def _exchange(mask: int, store: Stmt) -> Stmt:
     return Intrinsic(exchange_name(store.buffer.dtype, mask), tiles)
 
 
-def _touches(stmt: Stmt) -> Iterator[tuple[Buffer, tuple[Expr, ...], bool]]:
-    """Yield, for each access of a phase, the buffer, the indices, and whether the access writes.
-    The indices are () if they are not known."""
+def _owner(nest: tuple[For, ...], indices: tuple[Expr, ...]) -> _Owner | None:
+    """Return which thread of a phase accesses an element; None if several threads may access the
+    same one, or if that is not known.
+
+    The index `8 * turn + t` of a loop over 8 threads has the remainder t, since the other terms are
+    multiples of the extent.
+    """
+    if nest[0].kind is not LoopKind.THREAD:
+        return None
+    forms = [Simplifier({}).linear(index) for index in indices]
+    digits: list[tuple[int, int] | None] = []
+    for loop, extent in zip(nest, extents_of(nest), strict=True):
+        if extent == 1:
+            digits.append(None)
+            continue
+        for axis, form in enumerate(forms):
+            others = [factor for atom, factor in form.terms.items() if atom != Var(loop.var)]
+            divides = all(isinstance(each, int) and each % extent == 0 for each in others)
+            if form.terms.get(Var(loop.var)) == 1 and divides and isinstance(form.const, int):
+                digits.append((axis, form.const % extent))
+                break
+        else:
+            return None
+    return _Owner(extents_of(nest), tuple(digits))
+
+
+def _touches(stmt: Stmt) -> Iterator[tuple[Buffer, tuple[Expr, ...], bool, bool]]:
+    """Yield, for each access of a phase, the buffer, the indices, whether the access writes, and
+    whether each thread certainly accesses only the element at the indices. The indices are () if
+    they are not known.
+
+    A compiler may load before a condition that some threads do not fulfil, so that they access
+    elements of others.
+    """
+    conditional = {
+        id(part)
+        for branch in walk_stmts(stmt)
+        if isinstance(branch, If | While)
+        for part in walk_stmts(branch)
+    }
     for part in walk_stmts(stmt):
+        is_element = id(part) not in conditional
         if isinstance(part, Store):
-            yield part.buffer, part.indices, True
+            yield part.buffer, part.indices, True, is_element
         if isinstance(part, Intrinsic):
             for position, tile in enumerate(part.operands):
                 where = () if 0 in tile.axes else tile.origin
-                yield tile.buffer, where, False
+                yield tile.buffer, where, False, False
                 if position == 0:
-                    yield tile.buffer, where, True
+                    yield tile.buffer, where, True, False
         for operand in operands(part):
             for load in loads(operand):
-                yield load.buffer, load.indices, False
+                yield load.buffer, load.indices, False, is_element
 
 
 def _copied(stmt: Stmt) -> set[str]:

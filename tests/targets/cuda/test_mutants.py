@@ -59,7 +59,8 @@ RULES = {
     "transposes": (transposes, relayout(2, 40, 7, 9)),
 }
 # Barriers between two phases in which each thread touches elements of its own alone: what it
-# computes of its part of a row, it reads in the next pass.
+# computes of its part of a row, it reads in the next pass. They stay where threads do not divide
+# the row, since a compiler may load before the condition that the last threads do not fulfil.
 OWN = {"attention": 3, "rows": 1, "short rows": 1}
 _DECLARED = {each.name: each for each in PRODUCTS}
 # Types and stages: sm_75 multiplies by k8, and has no copies that go on by themselves.

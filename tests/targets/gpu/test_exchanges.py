@@ -106,6 +106,20 @@ def _count(kernel, kind):
     return sum(isinstance(stmt, kind) for stmt in walk_stmts(kernel.body))
 
 
+def test_threads_that_read_their_own_elements_do_not_wait():
+    """Threads that divide a row read in each pass what they wrote."""
+    decisions = {"row_threads": 32, "rows_each": 4}
+    for length, count in (512, 0), (500, 1):
+        program = softmax(8, length)
+        phases = rows.space(program, LIMITS, USUAL).schedule(decisions).function
+        kernel, inputs = lower_threads(phases), inputs_of(program)
+        barriers = [stmt for stmt in walk_stmts(kernel.body) if isinstance(stmt, Barrier)]
+        assert sum(barrier.scope == "workgroup" for barrier in barriers) == count
+        ((name, expected),) = evaluate(program, inputs).items()
+        result = run_ptx(_ptx(kernel), kernel, inputs)[name]
+        np.testing.assert_allclose(result, expected, 1e-5, 1e-6)
+
+
 def test_a_row_has_fewer_barriers_than_without():
     decisions = {"row_threads": 32, "rows_each": 4}
     kernels = [

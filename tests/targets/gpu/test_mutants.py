@@ -42,7 +42,8 @@ CASES = {
 
 
 # Barriers between two phases in which each thread touches elements of its own alone: what it
-# computes of its part of a row, it reads in the next pass.
+# computes of its part of a row, it reads in the next pass. They stay where threads do not divide
+# the row, since a compiler may load before the condition that the last threads do not fulfil.
 _OWN = {"attention": 2, "rows": 1}
 
 
