@@ -28,6 +28,9 @@ from farrier.passes.settings import Settings
 from farrier.targets.cpu.passes.block_tables import gathered_codes
 from farrier.targets.cpu.target import CpuTarget, as_cpu
 
+# The operators that move or convert the elements of rows.
+_MOVES = frozenset(move.name for move in (CAST, SLICE, RESHAPE))
+
 
 def block_products(graph: Graph, settings: Settings) -> Graph:
     """Replace a product with a dequantized weight matrix by a BlockMatMul, which reads the
@@ -94,7 +97,7 @@ def _rows(x: Value, weights: BlockWeights, rewriter: Rewriter) -> tuple[Value, V
     i8 in the same blocks as the weights; else None. Codes have the shape [..., blocks, block],
     scales [..., blocks, 1]."""
     node = rewriter.producer(x)
-    while CAST.matches(node) or SLICE.matches(node) or RESHAPE.matches(node):
+    while node is not None and node.op in _MOVES:
         before, after = node.inputs[0], node.outputs[0]
         assert before is not None
         if SLICE.matches(node) and (
