@@ -11,16 +11,11 @@ import shutil
 import signal
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import hypothesis
 import pytest
-
-# For what a test waits for, on a machine that does other things as well: only a test that fails
-# waits so long, and it ends before the limit of a whole test.
-PATIENCE_S = 250.0
 
 # Classes of tests that several modules subclass: what they compare is shown as in a test module.
 pytest.register_assert_rewrite(
@@ -60,20 +55,6 @@ def pytest_configure(config: pytest.Config) -> None:
 def update_golden(request: pytest.FixtureRequest) -> bool:
     """Return whether a golden's text should be rewritten instead of compared."""
     return bool(request.config.getoption("--update-golden"))
-
-
-@pytest.fixture
-def eventually() -> Callable[..., Any]:
-    """`eventually(look)`: the value of `look` once it is true."""
-
-    def wait(look: Callable[[], Any]) -> Any:
-        deadline = time.monotonic() + PATIENCE_S
-        while not (value := look()):
-            assert time.monotonic() < deadline, "it did not happen in time"
-            time.sleep(0.05)
-        return value
-
-    return wait
 
 
 class Installation:

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +21,7 @@ from farrier.frontends.onnx.model.file import Model
 from farrier.options import CompileOptions
 from farrier.packaging.draws import random_inputs
 from farrier.progress import TimeSpent, Warned
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 MODEL = models.build("mobilenet_v2", size=32, stages=1)
@@ -49,22 +49,20 @@ if sys.argv[2] == "stay":
 
 def gone(pid):
     """Comes back once a process, and its group, is gone."""
-    deadline = time.monotonic() + 60
-    while True:
+
+    def is_gone():
         try:
             os.killpg(pid, 0)
         except ProcessLookupError:
-            return
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+            return True
+        return False
+
+    wait_until(is_gone)
 
 
 def emptied(folder):
     """Comes back once nothing is in a folder."""
-    deadline = time.monotonic() + 60
-    while any(folder.iterdir()):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: not any(folder.iterdir()))
 
 
 def test_a_model_in_use_is_tuned():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import queue
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -17,6 +16,7 @@ from farrier.errors import ArtifactError, UsageError, problem_of
 from farrier.packaging.draws import random_inputs
 from farrier.progress import Warned
 from farrier_device import wire
+from tests.waiting import wait_until
 
 MODEL = models.build("mobilenet_v2", size=32, stages=1)
 
@@ -74,10 +74,7 @@ def found(artifact, process, path):
     """A version is found; comes back once it is listed."""
     count = len(artifact.tuning.versions)
     process.messages.put({"version": str(path)})
-    deadline = time.monotonic() + 60
-    while len(artifact.tuning.versions) == count:
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
+    wait_until(lambda: len(artifact.tuning.versions) != count)
 
 
 def test_the_artifact_and_its_sessions_become_each_version(tuned, paths):

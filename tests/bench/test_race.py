@@ -8,7 +8,6 @@ import signal
 import statistics
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +21,7 @@ from farrier.options.precision import Precision
 from farrier.packaging.draws import random_inputs
 from farrier.targets import host
 from farrier_device.baseline.lane import Order
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -129,13 +129,8 @@ def test_a_stopped_engine_does_not_outlive_the_race(small_model, inputs, tmp_pat
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
         parent.send_signal(signal.SIGKILL)
-    deadline = time.monotonic() + 20
-    while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
-        if _is_zombie(pid):  # A container without an init does not reap it.
-            break
-        time.sleep(0.02)
-    else:
-        assert not Path(f"/proc/{pid}").exists()
+    # A container without an init does not reap it.
+    wait_until(lambda: not Path(f"/proc/{pid}").exists() or _is_zombie(pid))
 
 
 def _is_zombie(pid: int) -> bool:

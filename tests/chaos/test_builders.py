@@ -26,6 +26,7 @@ from farrier_worker.remote import RemoteBuilders
 from tests.chaos.crew import Crew
 from tests.compile_pool.conftest import THREADS, build_inputs, choices, target  # noqa: F401
 from tests.farm.conftest import audit  # noqa: F401
+from tests.waiting import wait_until
 from tests.worker.test_remote import Served
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
@@ -76,8 +77,7 @@ def test_builders_that_die_and_hang_cost_time_and_nothing_else(
     )
     over, wrong, rounds = threading.Event(), [], [0, 0]
     try:
-        while len(farm.builds.builders()) < 2:
-            time.sleep(0.05)
+        wait_until(lambda: len(farm.builds.builders()) >= 2)
         with CompilePool(0, target, THREADS, Counted(served.line())) as helpers:
 
             def work(number: int) -> None:

@@ -36,6 +36,7 @@ from tests.chaos.faults import Injury, Line, Watch, schedule
 from tests.farm.conftest import audit  # noqa: F401
 from tests.small_disk import SmallDisk, small_disk
 from tests.up import Up, write_model
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 
@@ -148,7 +149,6 @@ def test_faults_that_overlap_cost_time_and_nothing_else(
     disk,
     model,
     tmp_path,
-    eventually,
     audit,  # noqa: F811
 ):
     faults = schedule(SEED, FAULTS, has_disk=disk is not None)
@@ -167,12 +167,12 @@ def test_faults_that_overlap_cost_time_and_nothing_else(
             seen.append(count)
 
     try:
-        eventually(lambda: records_kept(settings))  # it tunes
+        wait_until(lambda: records_kept(settings))  # it tunes
         begin = Injury(up, line, disk).run(faults, nothing_is_lost)
     finally:
         submitter.stop()
         line.close()
-    eventually(lambda: up.command("jobs").returncode == 0)
+    wait_until(lambda: up.command("jobs").returncode == 0)
     watch.close()
     away = watch.away(begin, faults)
     print("the API was away:", *(f"{s:.1f} s at {at:.1f} s" for s, at in away[:5]), sep="\n  ")
@@ -184,7 +184,7 @@ def test_faults_that_overlap_cost_time_and_nothing_else(
             return all(client.job(job).final for job in jobs)
         return False
 
-    eventually(ended)
+    wait_until(ended)
     x = np.random.default_rng(SEED).standard_normal(SHAPE, np.float32)
     (expected,) = onnxruntime.InferenceSession(model).run(None, {"x": x})
     farm = Farm.open(settings)
@@ -206,7 +206,7 @@ def test_faults_that_overlap_cost_time_and_nothing_else(
             CostModel.load(farm.blobs.verified(version.blob).read_bytes())
         for leases in (farm.jobs.leases, farm.measurements.leases, farm.builds.leases):
             for state in (State.QUEUED, State.RUNNING):
-                eventually(lambda: not leases.members(state=state, limit=1))  # noqa: B023
+                wait_until(lambda: not leases.members(state=state, limit=1))  # noqa: B023
         audit(farm)
     finally:
         farm.close()

@@ -11,7 +11,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from farrier_farm.redis import embedded
 from farrier_farm.settings import Settings
 from tests.device_side import BlockingDeviceSide
 from tests.here import TARGET
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.chaos
 
@@ -90,17 +91,10 @@ class Plant:
     def reached(self, step: str, attempt: int = 1) -> int:
         """The pid of the attempt, once it is there."""
         mark = self.marks / f"{step}.{attempt}"
-        return int(self.wait(lambda: mark.exists() and mark.read_text()))
-
-    def wait(self, look: Callable[[], Any], seconds: float = 20.0) -> Any:
-        deadline = time.monotonic() + seconds
-        while not (value := look()):
-            assert time.monotonic() < deadline, "it did not happen in time"
-            time.sleep(0.02)
-        return value
+        return int(wait_until(lambda: mark.exists() and mark.read_text()))
 
     def end(self, job_id: str) -> Any:
-        job = self.wait(lambda: (j := self.farm.jobs.get(job_id)).state.final and j)
+        job = wait_until(lambda: (j := self.farm.jobs.get(job_id)).state.final and j)
         states = [e.data["state"] for e in self.farm.events.read(job_id) if "state" in e.data]
         assert sum(State(state).final for state in states) == 1
         return job
@@ -140,7 +134,7 @@ def test_kill_9_before_the_end(plant: Plant, step: str, victim: str) -> None:
     pid = plant.reached(step)
     if victim != "job":
         worker.kill()
-        plant.wait(lambda: not _alive(pid))  # It does not outlive its worker.
+        wait_until(lambda: not _alive(pid))  # It does not outlive its worker.
         plant.start_worker()
     else:
         os.kill(pid, signal.SIGKILL)
@@ -176,7 +170,7 @@ def test_a_worker_that_was_stopped_comes_back_too_late(plant: Plant, step: str) 
     plant.go_on(step)
     os.kill(pid, signal.SIGCONT)
     stopped.send_signal(signal.SIGCONT)
-    plant.wait(lambda: not _alive(pid))
+    wait_until(lambda: not _alive(pid))
     after = plant.farm.jobs.get(job_id)
     assert (after.report, after.attempts) == ({"attempt": 2}, 2)
     said = [e.data["message"] for e in plant.farm.events.read(job_id) if "message" in e.data]
@@ -196,7 +190,7 @@ def test_a_job_that_goes_on_while_its_worker_is_stopped_records_nothing(plant: P
     plant.go_on("middle")
     pid = plant.reached("said")  # It has reported its end, which nobody has read yet.
     stopped.send_signal(signal.SIGCONT)
-    plant.wait(lambda: not _alive(pid))
+    wait_until(lambda: not _alive(pid))
     assert not (plant.marks / "end.1").exists()
     assert plant.farm.jobs.get(job_id).report == {"attempt": 2}
     said = [e.data["message"] for e in plant.farm.events.read(job_id) if "message" in e.data]
@@ -218,7 +212,7 @@ def test_a_job_that_brings_down_two_workers_is_dead(plant: Plant) -> None:
     for attempt in (1, 2):
         plant.start_worker().wait(20)
         pid = plant.reached("begin", attempt)
-        plant.wait(lambda pid=pid: not _alive(pid))  # It does not outlive its worker.
+        wait_until(lambda pid=pid: not _alive(pid))  # It does not outlive its worker.
     plant.start_worker()
     job = plant.end(job_id)
     assert (job.state, job.attempts) == (State.DEAD, 2)
@@ -232,7 +226,7 @@ def test_kill_9_of_everything(plant: Plant) -> None:
     plant.reached("middle")
     for pid in (worker.pid, plant.valkey.pid):
         os.kill(pid, signal.SIGKILL)
-    plant.wait(plant.valkey.revive)
+    wait_until(plant.valkey.revive)
     assert (
         plant.farm.jobs.submit(MODEL, CompileOptions(target=TARGET), idempotency_key="k").id
         == job_id
@@ -248,7 +242,7 @@ def test_kill_9_of_everything_while_a_job_waits_for_a_device(plant: Plant) -> No
     assert plant.end(following).attempts == 1  # No worker is blocked.
     for pid in (worker.pid, plant.valkey.pid):
         os.kill(pid, signal.SIGKILL)
-    plant.wait(plant.valkey.revive)
+    wait_until(plant.valkey.revive)
     plant.start_worker()
     following = plant.farm.jobs.submit(MODEL, CompileOptions(target=TARGET)).id
     assert plant.end(following).attempts == 1
@@ -266,7 +260,7 @@ def test_the_server_dies_under_a_running_job(plant: Plant) -> None:
     plant.start_worker()
     plant.reached("middle")
     os.kill(plant.valkey.pid, signal.SIGKILL)
-    plant.wait(plant.valkey.revive)
+    wait_until(plant.valkey.revive)
     plant.go_on("middle")
     assert plant.end(job_id).report == {"attempt": 1}  # nobody noticed
 
@@ -314,7 +308,7 @@ def test_submits_that_race_with_the_death_of_the_server(plant: Plant) -> None:
     for _ in range(3):
         time.sleep(0.2)
         os.kill(plant.valkey.pid, signal.SIGKILL)
-        plant.wait(plant.valkey.revive)
+        wait_until(plant.valkey.revive)
     time.sleep(0.2)
     stop.set()
     for thread in threads:
@@ -353,8 +347,7 @@ def test_kill_9_while_the_disk_is_slow(tmp_path_factory, monkeypatch) -> None:
         while time.monotonic() - begin < 3.5:
             acknowledged.append(farm.jobs.submit(MODEL, CompileOptions(target=TARGET)).id)
         os.kill(valkey.pid, signal.SIGKILL)
-        while not valkey.revive():
-            time.sleep(0.01)
+        wait_until(valkey.revive)
         assert acknowledged
         assert {farm.jobs.get(job_id).id for job_id in acknowledged} == set(acknowledged)
     finally:

@@ -25,6 +25,7 @@ from farrier_worker.trainer import Trainer
 from tests.chaos.crew import Crew, children
 from tests.cost_model.tasks import Law, definitions, records, unlike
 from tests.farm.conftest import audit  # noqa: F401
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.chaos
 
@@ -87,7 +88,6 @@ def whole(farm: Farm) -> list[int]:
 def test_a_training_that_is_killed_publishes_nothing_and_the_next_does(
     farm: Farm,
     measure,
-    eventually,
     audit,  # noqa: F811
     victim: str,
 ) -> None:
@@ -95,15 +95,15 @@ def test_a_training_that_is_killed_publishes_nothing_and_the_next_does(
     environment = {**os.environ, **farm.settings.to_environment()}
     trainer = subprocess.Popen([sys.executable, "-m", "farrier.cli", "trainer"], env=environment)
     try:
-        (process,) = eventually(lambda: children([trainer.pid]))
+        (process,) = wait_until(lambda: children([trainer.pid]))
         if victim == "trainer":
             trainer.kill()
             trainer.wait()
         else:
             os.kill(process, signal.SIGKILL)
-            eventually(lambda: farm.cost_models.state().decided)
+            wait_until(lambda: farm.cost_models.state().decided)
             assert "training failed" in farm.cost_models.state().outcome.reason
-        eventually(lambda: not os.path.exists(f"/proc/{process}"))
+        wait_until(lambda: not os.path.exists(f"/proc/{process}"))
     finally:
         trainer.terminate()
         trainer.wait(30)

@@ -8,7 +8,6 @@ import resource
 import signal
 import subprocess
 import sys
-import time
 
 import ml_dtypes
 import numpy as np
@@ -22,6 +21,7 @@ from farrier.ir.constants import beside
 from farrier.ir.parser import parse_ir
 from farrier.ir.printer import print_ir
 from tests.loops import ENDLESS, loop
+from tests.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -317,10 +317,7 @@ def test_a_signal_while_it_tunes_leaves_nothing_behind(mlp, tmp_path, number, co
         stderr=subprocess.PIPE,
         text=True,
     )
-    deadline = time.monotonic() + 240
-    while not list(temporary.glob("farrier-measure-*/*")):
-        assert time.monotonic() < deadline, "it measures nothing"
-        time.sleep(0.02)
+    wait_until(lambda: list(temporary.glob("farrier-measure-*/*")), "it measures nothing")
     process.send_signal(number)
     _, said = process.communicate(timeout=240)
     assert process.returncode == code

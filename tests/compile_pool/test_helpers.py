@@ -6,7 +6,6 @@ import gc
 import re
 import subprocess
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -21,6 +20,7 @@ from farrier.space import Space
 from farrier.targets.cpu.codegen.link import link
 from farrier_device import python
 from tests.compile_pool.conftest import LAYERS, THREADS
+from tests.waiting import wait_until
 
 
 def _wait_until_ready(helpers):
@@ -152,8 +152,7 @@ def test_kernels_asked_for_first_are_compiled_first(build_inputs, target, monkey
         first = pool.submit(helpers.build, jobs[0])
         assert begun.wait(60)
         second = pool.submit(helpers.build, jobs[1])
-        while len(helpers._queue._jobs) < 2:
-            time.sleep(0.01)
+        wait_until(lambda: len(helpers._queue._jobs) >= 2)
         go_on.set()
         assert [list(future.result(60)) for future in (first, second)] == [
             list(job) for job in jobs

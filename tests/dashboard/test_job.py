@@ -14,6 +14,7 @@ from farrier.sdk.client import Client
 from farrier_farm.access.users import Users
 from tests.dashboard.conftest import SHAPES, Proxy
 from tests.dashboard.looks import settle
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.browser
 
@@ -30,10 +31,10 @@ def trials_drawn(page):
     return int(re.search(r"after ([\d\u202f]+)", said)[1].replace("\u202f", ""))
 
 
-def test_the_curve_moves(page, running, eventually):
+def test_the_curve_moves(page, running):
     page.goto(f"/jobs/{running}")
-    first = eventually(lambda: trials_drawn(page))
-    eventually(lambda: trials_drawn(page) > first)
+    first = wait_until(lambda: trials_drawn(page))
+    wait_until(lambda: trials_drawn(page) > first)
 
 
 def test_it_is_cancelled(page, running, api):
@@ -92,11 +93,11 @@ def test_it_is_deleted(page, up, network, api):
     assert api.get(f"/v1/jobs/{job}").status_code == 404
 
 
-def test_one_that_is_deleted_while_watched_says_so(page, up, network, eventually):
+def test_one_that_is_deleted_while_watched_says_so(page, up, network):
     with up.client() as client:
         job = client.submit(network, shapes=SHAPES, trials=100_000, name="watched").id
         page.goto(f"/jobs/{job}")
-        eventually(lambda: trials_drawn(page))
+        wait_until(lambda: trials_drawn(page))
         page.watch.expect("console: .*404")
         client.delete(job)
     expect(page.get_by_text("This job is there no more.")).to_be_visible(timeout=SOON_MS)
@@ -174,25 +175,25 @@ def test_two_are_compared(page, finished):
         expect(page.get_by_text(f"tuned {trials}").first).to_be_visible()
 
 
-def test_a_stream_that_is_cut_is_taken_up_again(visit, up, running, eventually):
+def test_a_stream_that_is_cut_is_taken_up_again(visit, up, running):
     with Proxy(up.url) as proxy:
         page = visit(up, base_url=proxy.url)
         page.watch.expect("console: .*ERR_")
         page.goto(f"/jobs/{running}")
-        eventually(lambda: trials_drawn(page))
+        wait_until(lambda: trials_drawn(page))
         proxy.cut()
         before = trials_drawn(page)
-        eventually(lambda: trials_drawn(page) > before)
+        wait_until(lambda: trials_drawn(page) > before)
         expect(page.get_by_text(CUT)).to_have_count(0)
 
 
-def test_a_server_that_goes_away_and_comes_back(visit, own_up, network, eventually):
+def test_a_server_that_goes_away_and_comes_back(visit, own_up, network):
     with own_up.client() as client:
         job = client.submit(network, shapes=SHAPES, trials=100_000, name="goes on").id
     page = visit(own_up)
     page.watch.expect("console: .*ERR_")
     page.goto(f"/jobs/{job}")
-    first = eventually(lambda: trials_drawn(page))
+    first = wait_until(lambda: trials_drawn(page))
     port = int(own_up.url.rpartition(":")[2])
     own_up.end(signal.SIGTERM)
     expect(page.get_by_text(CUT).first).to_be_visible(timeout=SOON_MS)
@@ -200,4 +201,4 @@ def test_a_server_that_goes_away_and_comes_back(visit, own_up, network, eventual
     own_up.start(port)
     expect(page.get_by_text(CUT)).to_have_count(0, timeout=SOON_MS)
     last = trials_drawn(page)
-    eventually(lambda: trials_drawn(page) > last)
+    wait_until(lambda: trials_drawn(page) > last)

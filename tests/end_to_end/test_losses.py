@@ -10,6 +10,7 @@ import pytest
 import farrier
 from farrier.errors import NoDeviceError, ServiceError
 from farrier.progress import TrialsMeasured
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.chaos
 
@@ -68,13 +69,13 @@ def test_builders_that_are_killed_cost_time_and_nothing_else(make_up, model, tmp
 
 
 @pytest.mark.long
-def test_a_job_that_waits_for_a_device_gets_it_when_it_comes(make_up, model, eventually):
+def test_a_job_that_waits_for_a_device_gets_it_when_it_comes(make_up, model):
     up = make_up().start()
     (agent,) = up.pids(AGENT)
     for pid in (up.process.pid, agent):  # The first would restart the second.
         os.kill(pid, signal.SIGSTOP)
     with up.client() as client:
-        eventually(lambda: client.devices()[0].state == "offline")
+        wait_until(lambda: client.devices()[0].state == "offline")
         with pytest.raises(NoDeviceError, match="no device for class:"):
             client.submit(model, shapes={"x": SHAPE}, trials=4)
         submitted = up.command("submit", model, "--shape", "x=1,3,13,17", "--trials", "4")

@@ -12,6 +12,7 @@ import time
 import pytest
 
 import farrier
+from tests.waiting import wait_until
 
 SHAPE = (1, 3, 13, 17)
 
@@ -75,7 +76,7 @@ def _command(role: str) -> str:
 
 
 @pytest.mark.long
-def test_roles_that_are_stopped_are_replaced(up, eventually):
+def test_roles_that_are_stopped_are_replaced(up):
     roles = ["serve", "broker", "worker", "trainer", "device"]
     stopped = _stop(up, *roles)
     waiting = {f"{role} (process {pid}) hangs: a signal stopped" for role, pid in stopped.items()}
@@ -83,20 +84,20 @@ def test_roles_that_are_stopped_are_replaced(up, eventually):
         said = up.process.stdout.readline()
         waiting = {words for words in waiting if not said.startswith(words)}
     for role, pid in stopped.items():
-        eventually(lambda role=role, pid=pid: up.pids(_command(role)) not in ([], [pid]))
+        wait_until(lambda role=role, pid=pid: up.pids(_command(role)) not in ([], [pid]))
         state = ["--state", up.home / "device"] if role == "device" else []
-        eventually(lambda role=role, state=state: up.command("probe", role, *state).returncode == 0)
-    eventually(lambda: " idle " in up.command("devices").stdout)
+        wait_until(lambda role=role, state=state: up.command("probe", role, *state).returncode == 0)
+    wait_until(lambda: " idle " in up.command("devices").stdout)
 
 
 @pytest.mark.long
-def test_a_builder_that_hangs_is_replaced(make_up, eventually):
+def test_a_builder_that_hangs_is_replaced(make_up):
     up = make_up(FARRIER_BUILDERS="1").start()
     stopped = _stop(up, "builder")["builder"]
     words = f"builder-1 (process {stopped}) hangs: a signal stopped it"
     assert next(line for line in up.process.stdout if line.startswith(words))
-    eventually(lambda: up.pids(_command("builder")) not in ([], [stopped]))
-    eventually(lambda: up.command("probe", "builder").returncode == 0)
+    wait_until(lambda: up.pids(_command("builder")) not in ([], [stopped]))
+    wait_until(lambda: up.command("probe", "builder").returncode == 0)
     assert up.end()[0] == 0
     assert up.pids("") == []
 
@@ -151,7 +152,7 @@ def test_with_tls(make_up, model, tmp_path, tls):
 
 
 @pytest.mark.long
-def test_each_role_starts_by_itself(make_up, model, eventually, tmp_path):
+def test_each_role_starts_by_itself(make_up, model, tmp_path):
     """As on machines of their own, but for the home."""
     up = make_up()
     ports = {}
@@ -170,15 +171,15 @@ def test_each_role_starts_by_itself(make_up, model, eventually, tmp_path):
 
     try:
         start("serve")
-        eventually(lambda: up.command("jobs").returncode == 0)
+        wait_until(lambda: up.command("jobs").returncode == 0)
         start("broker")
-        eventually(lambda: (up.home / "device.token").exists())
+        wait_until(lambda: (up.home / "device.token").exists())
         start("worker")
         broker = f"127.0.0.1:{ports['FARRIER_BROKER_PORT']}"
         token = str(up.home / "device.token")
         state = str(tmp_path / "device")
         start("device", "--broker", broker, "--token-file", token, "--state", state, "--name", "x")
-        eventually(lambda: " idle " in up.command("devices").stdout)
+        wait_until(lambda: " idle " in up.command("devices").stdout)
         assert up.command("devices", "trust", "x").returncode == 0
         done = up.command("submit", model, "--shape", "x=1,3,13,17", "--trials", "4", "--watch")
         assert done.returncode == 0, done.stderr

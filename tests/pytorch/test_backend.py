@@ -3,13 +3,13 @@
 import os
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
 
 import farrier
 from farrier.errors import UnsupportedOperatorError, UsageError
+from tests.waiting import wait_until
 
 torch = pytest.importorskip("torch", reason="needs torch: make frontends installs it")
 
@@ -151,10 +151,7 @@ def test_another_process_compiles_while_the_graph_runs_in_eager_mode():
         (graph,) = backend.GRAPHS
         assert graph.reason == "another process compiles it"
         assert torch.equal(first, net(x))
-        until = time.monotonic() + 120
-        while graph.reason and time.monotonic() < until:
-            time.sleep(0.05)
-        assert graph.reason == ""
+        wait_until(lambda: not graph.reason)
         torch.testing.assert_close(function(x), net(x), atol=1e-6, rtol=1e-5)
 
 

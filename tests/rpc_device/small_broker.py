@@ -14,6 +14,7 @@ import grpc
 
 from farrier_device.measurement import MeasureRequest, MeasureResult, result_from_json, to_json
 from farrier_device.protocol import channel, device_pb2, device_pb2_grpc, signing
+from tests.waiting import wait_until
 
 TLS = Path(__file__).parent / "tls"
 
@@ -85,8 +86,8 @@ class SmallBroker(device_pb2_grpc.BrokerServicer):
         batch = device_pb2.Batch(lease=lease, manifest=manifest, signature=signature, **fields)
         self._batches.put(batch)
 
-    def result(self, lease: str, fence: int = 1, timeout_s: float = 90.0) -> MeasureResult:
-        until(lambda: (lease, fence) in self.reports, timeout_s)
+    def result(self, lease: str, fence: int = 1) -> MeasureResult:
+        wait_until(lambda: (lease, fence) in self.reports)
         return self.reports[lease, fence]
 
     def Register(self, request, context):  # noqa: N802
@@ -154,10 +155,3 @@ class SmallBroker(device_pb2_grpc.BrokerServicer):
 def unavailable(context) -> None:
     """The connection breaks."""
     context.abort(grpc.StatusCode.UNAVAILABLE, "broken on purpose")
-
-
-def until(condition, timeout_s: float = 90.0) -> None:
-    end = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.01)

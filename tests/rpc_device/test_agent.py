@@ -9,7 +9,7 @@ import time
 
 import grpc
 import pytest
-from small_broker import SmallBroker, unavailable, until
+from small_broker import SmallBroker, unavailable
 
 from farrier_device import connection, loop
 from farrier_device.blobstore import BlobStore
@@ -36,6 +36,7 @@ from farrier_device.measurement import (
 from farrier_device.outbox import Outbox, PendingResult
 from farrier_device.protocol import device_pb2, signing, version
 from farrier_device.session import Backoff
+from tests.waiting import wait_until
 
 QUICK = TimingPolicy(min_repeats=3, min_time_s=0.001, timeout_s=5.0)
 
@@ -132,7 +133,7 @@ class TestSignsOfLife:
         try:
             assert silent.wait(20)
             before = len(signs)
-            until(lambda: len(signs) > before + 10)
+            wait_until(lambda: len(signs) > before + 10)
         finally:
             go_on.set()
 
@@ -141,10 +142,10 @@ class TestSignsOfLife:
         monkeypatch.setattr(loop, "_BEAT_S", 1.0)
         go_on, signs = threading.Event(), []
         running = start(alive=lambda: signs.append(time.monotonic()))
-        until(lambda: len(broker.heartbeats) > 1)
+        wait_until(lambda: len(broker.heartbeats) > 1)
         monkeypatch.setattr(running.connection, "heartbeat", lambda _request: go_on.wait(30))
         try:
-            until(lambda: time.monotonic() - signs[-1] > 0.5)
+            wait_until(lambda: time.monotonic() - signs[-1] > 0.5)
         finally:
             monkeypatch.undo()
             go_on.set()
@@ -159,7 +160,7 @@ class TestBatch:
         assert "rlimits" in result.sandbox
         assert result.transfer_s > 0
         assert result.run_s > 0
-        until(lambda: running.outbox.waiting() == ())
+        wait_until(lambda: running.outbox.waiting() == ())
         description = broker.registered[0].description
         assert broker.registered[0].device_id == "board"
         assert description.cores >= 1
@@ -185,18 +186,18 @@ class TestBatch:
         running = start()
         broker.faults["Report"] += [unavailable] * 1000
         broker.submit("kept", task("right"))
-        until(running.outbox.waiting)
+        wait_until(running.outbox.waiting)
         beats = len(broker.heartbeats)
-        until(lambda: len(broker.heartbeats) > beats + 2)
+        wait_until(lambda: len(broker.heartbeats) > beats + 2)
         assert all("kept" in beat.leases for beat in broker.heartbeats[beats + 1 :])
         broker.faults["Report"].clear()
-        broker.result("kept", timeout_s=60.0)
-        until(lambda: broker.heartbeats[-1].leases == [])
+        broker.result("kept")
+        wait_until(lambda: broker.heartbeats[-1].leases == [])
 
     def test_heartbeats_go_on_while_it_drains(self, broker, start, task):
         running = start()
         broker.submit("long", task("slow", policy=dataclasses.replace(QUICK, min_repeats=2)))
-        until(lambda: any("long" in beat.leases for beat in broker.heartbeats))
+        wait_until(lambda: any("long" in beat.leases for beat in broker.heartbeats))
         running.agent.drain()
         broker.result("long")
         draining = [
@@ -209,7 +210,7 @@ class TestBatch:
     def test_revoked_batch_ends_and_is_not_reported(self, broker, start, task):
         start()
         broker.submit("hung", task("hang", policy=dataclasses.replace(QUICK, timeout_s=60)))
-        until(lambda: any("hung" in beat.leases for beat in broker.heartbeats))
+        wait_until(lambda: any("hung" in beat.leases for beat in broker.heartbeats))
         broker.revoked.add("hung")
         broker.submit("next", task("right"))
         assert statuses(broker.result("next")) == [Status.OK]
@@ -228,7 +229,7 @@ class TestHeat:
         start(cooling=Cooling(60.0, lambda: heat[0], look_s=0.01))
         broker.submit("lease-1", task("right"))
         waits = "waits to cool: 85 °C, limit 80 °C, throttled"
-        until(lambda: any(beat.message == waits for beat in broker.heartbeats))
+        wait_until(lambda: any(beat.message == waits for beat in broker.heartbeats))
         assert not broker.reports
         health = broker.heartbeats[-1].health
         assert (health.celsius, health.limit_celsius, health.waits) == (85.0, 80.0, waits)
@@ -256,14 +257,14 @@ class TestConnection:
         broker.submit("one", task("right"))
         running = start()
         broker.result("one")
-        until(lambda: running.outbox.waiting() == ())
+        wait_until(lambda: running.outbox.waiting() == ())
         assert broker.report_calls == 2
         assert len(broker.reports) == 1
 
     def test_broker_restarts_while_it_measures(self, broker, start, task):
         start()
         broker.submit("one", task("slow", policy=dataclasses.replace(QUICK, min_repeats=3)))
-        until(lambda: any("one" in beat.leases for beat in broker.heartbeats))
+        wait_until(lambda: any("one" in beat.leases for beat in broker.heartbeats))
         broker.stop()
         broker.forget()
         broker.start()
@@ -276,15 +277,15 @@ class TestConnection:
     def test_session_lost_is_renewed_by_the_heartbeat(self, broker, start, task):
         start()
         broker.submit("one", task("slow", policy=dataclasses.replace(QUICK, min_repeats=3)))
-        until(lambda: any("one" in beat.leases for beat in broker.heartbeats))
+        wait_until(lambda: any("one" in beat.leases for beat in broker.heartbeats))
         broker.forget()
-        until(lambda: len(broker.registered) == 2)
+        wait_until(lambda: len(broker.registered) == 2)
         assert ("one", 1) not in broker.reports  # still measuring
         assert statuses(broker.result("one")) == [Status.OK]
 
     def test_newer_session_fences_this_one_out(self, broker, start):
         running = start()
-        until(lambda: broker.sessions)
+        wait_until(lambda: broker.sessions)
         broker.sessions["board"] = "of another agent"
         running.join()
         assert isinstance(running.error, FencedOutError)
@@ -296,7 +297,7 @@ class TestConnection:
         broker.submit("new", task("right"))
         running = start()
         broker.result("new")
-        until(lambda: running.outbox.waiting() == ())
+        wait_until(lambda: running.outbox.waiting() == ())
         assert broker.report_calls == 2
 
     def test_refused_report_does_not_block_the_next(self, broker, start, task):
@@ -312,12 +313,12 @@ class TestConnection:
         first = start()
         broker.faults["Report"] += [unavailable] * 1000
         broker.submit("kept", task("right"))
-        until(lambda: first.outbox.waiting())
+        wait_until(lambda: first.outbox.waiting())
         outbox = Outbox(tmp_path / "state" / "outbox")  # A new process reads it like this.
         (letter,) = outbox.waiting()
         assert letter.lease == "kept"
         broker.faults["Report"].clear()
-        assert statuses(broker.result("kept", timeout_s=60.0)) == [Status.OK]
+        assert statuses(broker.result("kept")) == [Status.OK]
 
     def test_wrong_token(self, broker, start):
         running = start(token="wrong token")
@@ -329,7 +330,7 @@ class TestConnection:
         first = start()
         broker.faults["Report"] += [unavailable] * 1000
         broker.submit("kept", task("right"))
-        until(first.outbox.waiting)
+        wait_until(first.outbox.waiting)
         broker.token = "new token"
         first.join()
         assert isinstance(first.error, TokenError)
@@ -386,7 +387,7 @@ class TestTrust:
         assert (result.fault, result.blame) == (DeviceFault.BROKEN, Blame.FARM)
         assert "no blob" in result.message
         beats = len(broker.heartbeats)
-        until(lambda: len(broker.heartbeats) > beats + 1)
+        wait_until(lambda: len(broker.heartbeats) > beats + 1)
         assert broker.heartbeats[-1].state == device_pb2.DEVICE_STATE_READY
 
     def test_digest_that_is_a_path(self, broker, start, task):
@@ -435,7 +436,7 @@ class TestTrust:
         broker.after["GetBlob"].append(lambda context: go_on.wait(20))
         start()
         broker.submit("silent", task("right"), deadline_ms=300 if how == "late" else 0)
-        until(lambda: broker.offsets and any("silent" in b.leases for b in broker.heartbeats))
+        wait_until(lambda: broker.offsets and any("silent" in b.leases for b in broker.heartbeats))
         if how == "revoked":
             broker.revoked.add("silent")
         else:
@@ -459,7 +460,7 @@ class TestTrust:
         start(store_bytes=1000)
         broker.submit("one", task("right"))
         assert broker.result("one").fault is DeviceFault.NO_SPACE
-        until(
+        wait_until(
             lambda: any(
                 beat.state == device_pb2.DEVICE_STATE_UNHEALTHY for beat in broker.heartbeats
             )

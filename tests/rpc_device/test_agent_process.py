@@ -10,10 +10,11 @@ import sys
 import time
 
 import pytest
-from small_broker import TLS, SmallBroker, until
+from small_broker import TLS, SmallBroker
 
 from farrier_device.measurement import CodeObject, MeasureRequest, Status, TimingPolicy
 from farrier_device.protocol import device_pb2
+from tests.waiting import wait_until
 
 QUICK = TimingPolicy(min_repeats=3, min_time_s=0.001, timeout_s=20.0)
 
@@ -66,7 +67,7 @@ class TestSignals:
         process = launch(broker.address)
         policy = dataclasses.replace(QUICK, min_repeats=4)
         broker.submit("one", task("slow", policy=policy))
-        until(lambda: is_held(broker, "one"))
+        wait_until(lambda: is_held(broker, "one"))
         process.send_signal(signal.SIGTERM)
         broker.submit("two", task("right"))
         code, said = ended(process)
@@ -80,7 +81,7 @@ class TestSignals:
 
     def test_sigterm_ends_an_idle_agent(self, broker, launch):
         process = launch(broker.address)
-        until(lambda: broker.heartbeats)
+        wait_until(lambda: broker.heartbeats)
         process.send_signal(signal.SIGTERM)
         begin = time.monotonic()
         assert ended(process)[0] == 0
@@ -89,7 +90,7 @@ class TestSignals:
     def test_second_sigterm_ends_it_at_once(self, broker, launch, task):
         process = launch(broker.address)
         broker.submit("one", task("hang"))
-        until(lambda: is_held(broker, "one"))
+        wait_until(lambda: is_held(broker, "one"))
         process.send_signal(signal.SIGTERM)
         time.sleep(0.3)
         assert process.poll() is None
@@ -106,7 +107,7 @@ class TestSignals:
         broker.faults["Report"] += [unavailable_to_the_first] * 1000
         process = launch(broker.address)
         broker.submit("one", task("right"))
-        until(lambda: list((tmp_path / "state" / "outbox").glob("*.json")))
+        wait_until(lambda: list((tmp_path / "state" / "outbox").glob("*.json")))
         process.kill()
         process.wait()
         launch(broker.address)
@@ -139,7 +140,7 @@ class TestRefusals:
 
     def test_state_of_another_agent(self, broker, launch):
         launch(broker.address)
-        until(lambda: broker.heartbeats)
+        wait_until(lambda: broker.heartbeats)
         code, said = ended(launch(broker.address))
         assert code == 2
         assert "in use by another agent" in said
@@ -178,7 +179,7 @@ def test_tls(launch):
     broker.start()
     try:
         launch(broker.address, "--tls-ca", str(TLS / "certificate.pem"))
-        until(lambda: broker.heartbeats)
+        wait_until(lambda: broker.heartbeats)
     finally:
         broker.stop()
 

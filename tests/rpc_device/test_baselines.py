@@ -36,6 +36,7 @@ from farrier_device.runners import baselines
 from farrier_device.runners.baselines import Engines
 from farrier_device.runners.local import ChildRunner
 from tests.rpc_device.doubling import COUNT
+from tests.waiting import wait_until
 
 POLICY = TimingPolicy(timeout_s=20.0)
 
@@ -140,11 +141,7 @@ def processes() -> list[int]:
 
 
 def wait_for_process() -> int:
-    deadline = time.monotonic() + 30
-    while not (pids := processes()):
-        assert time.monotonic() < deadline, "the engine's process does not start"
-        time.sleep(0.01)
-    return pids[0]
+    return wait_until(processes, "the engine's process does not start")[0]
 
 
 def _cpu_s(pid: int) -> float:
@@ -225,8 +222,7 @@ class TestWhatAnEngineDoes:
     def test_it_is_killed(self, racer, folder, request_of):
         def kill_at_work() -> None:
             pid = wait_for_process()
-            while _cpu_s(pid) < 1.5:  # It has started, and runs.
-                time.sleep(0.02)
+            wait_until(lambda: _cpu_s(pid) >= 1.5)  # It has started, and runs.
             os.kill(pid, signal.SIGKILL)
 
         killer = threading.Thread(target=kill_at_work)

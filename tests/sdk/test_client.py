@@ -37,6 +37,7 @@ from farrier.errors import (
 from farrier.sdk.client import Client, StateChanged
 from farrier_device.describe import describe
 from farrier_farm.leases import leases
+from tests.waiting import wait_until
 
 # An artifact that nobody signed: tests/artifact/test_older.py.
 OLDER = pathlib.Path(__file__).parents[1] / "artifact" / "older" / "before-targets.farrier"
@@ -413,10 +414,7 @@ def test_watch_outlives_a_server_restart(farm_settings, start_service, monkeypat
         later.join()
         (lease,) = leases
         service.server.should_exit = True
-        deadline = time.monotonic() + 10
-        while _listens(port):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until(lambda: not _listens(port))
         service.farm.jobs.say(lease, 1, progress.Warned("while nobody served"))
         start_service(farm_settings, port=port)
         assert progress.Warned("while nobody served") == next(updates)

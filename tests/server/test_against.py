@@ -7,7 +7,6 @@ import dataclasses
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from farrier_device.runners.baselines import Engines
 from farrier_device.runners.local import ChildRunner
 from farrier_farm.devices.devices import DeviceState
 from tests.here import HERE, TARGET
+from tests.waiting import wait_until
 
 
 @contextlib.contextmanager
@@ -37,13 +37,13 @@ def agent(broker: Any, state: Path, name: str, *options: str) -> Iterator[None]:
     command += ["--token-file", token, "--name", name, "--state", state, *options]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
-        deadline = time.monotonic() + 30
-        while not any(
-            connected_device.id == name and connected_device.connected
-            for connected_device in broker.farm.devices.list()
-        ):
-            assert time.monotonic() < deadline, "the agent does not connect"
-            time.sleep(0.05)
+        wait_until(
+            lambda: any(
+                connected_device.id == name and connected_device.connected
+                for connected_device in broker.farm.devices.list()
+            ),
+            "the agent does not connect",
+        )
         yield
     finally:
         process.kill()
@@ -151,8 +151,7 @@ def test_a_device_that_no_longer_understands_a_race_is_done_without(
         older = threading.Thread(target=be_older)
         try:
             older.start()
-            while not farm.devices.with_engine("onnxruntime", HERE.device_class):
-                time.sleep(0.02)
+            wait_until(lambda: farm.devices.with_engine("onnxruntime", HERE.device_class))
             farm.devices.trust("plain")  # The other one is not asked to verify then.
             artifact, raced = compiled(farm, ("onnxruntime",))
             state = farm.devices.get("plain").state

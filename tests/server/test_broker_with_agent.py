@@ -10,7 +10,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 from onnx import TensorProto, helper
@@ -35,6 +34,7 @@ from farrier_device.measurement import (
 )
 from farrier_device.protocol import device_pb2
 from tests.here import HERE
+from tests.waiting import wait_until
 
 COUNT = 1009
 
@@ -109,10 +109,10 @@ def agent(broker, state, name: str = "local", *options: str):
 
 
 def wait_for_device(farm, name: str) -> None:
-    deadline = time.monotonic() + 20
-    while not any(device.id == name and device.connected for device in farm.devices.list()):
-        assert time.monotonic() < deadline, "the agent does not connect"
-        time.sleep(0.05)
+    wait_until(
+        lambda: any(device.id == name and device.connected for device in farm.devices.list()),
+        "the agent does not connect",
+    )
 
 
 def test_a_batch_is_measured_by_an_agent(broker, batch, tmp_path):

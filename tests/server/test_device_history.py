@@ -22,6 +22,7 @@ from farrier_device.measurement import (
 )
 from farrier_device.protocol import device_pb2
 from farrier_farm.devices.classes import MeasurementTarget
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -109,10 +110,7 @@ def test_a_device_that_falls_silent_is_lost_and_one_that_beats_again_is_back(far
     service, broker = farm
     http, stub = service.http(), broker.stub()
     session = stub.register("rack1")
-    deadline = time.monotonic() + 60
-    while whats(history(http, "rack1"))[0] != "lost":
-        assert time.monotonic() < deadline, "nobody noticed"
-        time.sleep(0.1)
+    wait_until(lambda: whats(history(http, "rack1"))[0] == "lost", "nobody noticed")
     assert service.farm.devices.beating() == 0
     stub.Heartbeat(device_pb2.HeartbeatRequest(session=session, state=1))
     assert whats(history(http, "rack1")) == ["back", "lost", "connected"]

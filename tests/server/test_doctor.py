@@ -6,13 +6,13 @@ import dataclasses
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
 from farrier.records.outcome import Outcome
 from farrier.sdk.doctor import of_service
 from farrier_server.doctor import of_farm
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -40,10 +40,7 @@ def test_it_measures_on_each_device(examine, tmp_path):
     command += [examine.broker.address, "--token-file", token, "--name", "rack1"]
     agent = subprocess.Popen([*command, "--state", tmp_path], stderr=subprocess.DEVNULL)
     try:
-        deadline = time.monotonic() + 30
-        while not examine.service.farm.devices.list():
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until(examine.service.farm.devices.list)
         findings = examine()
         assert all(finding.ok for finding in findings.values()), findings
         assert list(findings) == [

@@ -15,8 +15,8 @@ import pytest
 from farrier_device.blobstore import BlobStore
 from farrier_farm.access.audit import Wanted
 from tests.here import HERE
-from tests.rpc_device.small_broker import until
 from tests.server.test_broker_with_agent import batch, library  # noqa: F401
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def connected(broker):
                 None,
             )
 
-        until(newly)
+        wait_until(newly)
         device = newly()
         seen.add(device.session)
         return device

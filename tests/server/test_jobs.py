@@ -22,6 +22,7 @@ from farrier_server import serve
 from farrier_server.api import events
 from farrier_server.api.jobs import Options
 from tests.here import CLASS, TARGET
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -393,7 +394,7 @@ def test_a_job_that_waits_for_a_device_says_so(service, model):
 
 
 @pytest.mark.long
-def test_redis_away_is_503_until_it_is_back(installation, start_service, eventually):
+def test_redis_away_is_503_until_it_is_back(installation, start_service):
     service = start_service(installation.settings)
     http = service.http()
     model = service.farm.blobs.put(b"model")
@@ -411,11 +412,11 @@ def test_redis_away_is_503_until_it_is_back(installation, start_service, eventua
         list(lines)  # The stream ends, so that its watcher connects again.
     installation.start_redis()
     # A busy machine may take a moment to connect anew.
-    eventually(lambda: http.get(f"/v1/jobs/{job_id}").status_code == 200)
+    wait_until(lambda: http.get(f"/v1/jobs/{job_id}").status_code == 200)
     assert http.get(f"/v1/jobs/{job_id}").json()["state"] == "queued"
 
 
-def test_a_redis_that_stands_still_is_503(installation, start_service, monkeypatch, eventually):
+def test_a_redis_that_stands_still_is_503(installation, start_service, monkeypatch):
     monkeypatch.setattr(serve, "PROMPT", dataclasses.replace(PROMPT, answer_s=0.2))
     http = start_service(installation.settings).http()
     with installation.redis_stands_still():
@@ -424,7 +425,7 @@ def test_a_redis_that_stands_still_is_503(installation, start_service, monkeypat
             assert "valkey.sock does not answer" in answer.json()["detail"]
             assert "ask again" in answer.json()["hint"]
     for path in ("/v1/jobs", "/readyz"):  # On a busy machine, 0.2 s may be too short.
-        eventually(lambda path=path: http.get(path).status_code == 200)
+        wait_until(lambda path=path: http.get(path).status_code == 200)
 
 
 def test_requests_that_wait_for_redis_delay_neither_health_nor_readiness(
@@ -446,8 +447,7 @@ def test_requests_that_wait_for_redis_delay_neither_health_nor_readiness(
     with installation.redis_stands_still():
         for thread in crowd:
             thread.start()
-        while _pooled_threads() < 40:  # The pool has 40 threads.
-            time.sleep(0.01)
+        wait_until(lambda: _pooled_threads() >= 40)
         assert http.get("/healthz").status_code == 200
         assert http.get("/readyz").status_code == 503
         assert statuses == []

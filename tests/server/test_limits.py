@@ -21,6 +21,7 @@ from farrier_server.connections import Connections, raise_file_limit
 from farrier_server.limits import Limits, Pool
 from farrier_server.problems import MEDIA_TYPE, BusyError
 from tests.here import TARGET
+from tests.waiting import wait_until
 
 PATIENCE_S = 60.0
 
@@ -106,8 +107,7 @@ def test_the_client_waits_for_a_place(farm_settings, start_service, monkeypatch,
             next(hasty.events())
         with dataclasses.replace(service, token=token).client() as client:
             waiting = pool.submit(lambda: next(client.events("0-0")))
-            while "waiting for the server" not in caplog.text:
-                time.sleep(0.01)
+            wait_until(lambda: "waiting for the server" in caplog.text)
             link.close()
             service.farm.news.warn("serve", "hello")
             assert waiting.result(PATIENCE_S).kind == "warning"

@@ -6,12 +6,12 @@ import hashlib
 import os
 import random
 import socket
-import time
 import urllib.parse
 
 import pytest
 
 from tests.here import TARGET
+from tests.waiting import wait_until
 
 
 def digest(data: bytes) -> str:
@@ -158,11 +158,9 @@ def test_cut_connection_keeps_what_arrived(service, model):
     )
     with socket.create_connection((where.hostname, where.port)) as link:
         link.sendall(head.encode() + model[:5_000_000])
-    deadline = time.monotonic() + 10
-    while (offset := http.get(f"/v1/uploads/{upload['id']}").json()["offset"]) != 5_000_000:
-        assert time.monotonic() < deadline, f"the upload stands at {offset}"
-        time.sleep(0.02)
-    assert patch(http, upload, offset, model[offset:]).json()["complete"]
+    place = f"/v1/uploads/{upload['id']}"
+    wait_until(lambda: http.get(place).json()["offset"] == 5_000_000)
+    assert patch(http, upload, 5_000_000, model[5_000_000:]).json()["complete"]
     assert service.farm.blobs.verified(digest(model)).read_bytes() == model
 
 

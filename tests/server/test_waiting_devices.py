@@ -12,8 +12,8 @@ from farrier_farm.leases.async_leases import AsyncLeases
 from farrier_farm.measurements.async_batches import Batches
 from farrier_server.broker.dispatcher import Dispatcher
 from tests.here import HERE
-from tests.rpc_device.small_broker import until
 from tests.server.test_broker import REQUEST, beat, lease, refusal, report
+from tests.waiting import wait_until
 
 DEVICES = 150  # More than the 100 connections of a pool.
 
@@ -32,7 +32,7 @@ def test_no_heartbeat_fails_while_many_devices_wait(broker) -> None:
         assert beat(stub, session) == []
     assert threading.active_count() < before + 50  # none a device
     batch_id = broker.farm.measurements.submit(REQUEST, HERE)
-    until(lambda: any(wait.done() for wait in waits))
+    wait_until(lambda: any(wait.done() for wait in waits))
     broker.stop()
     assert [w.result().batch.lease for w in waits if w.result().HasField("batch")] == [batch_id]
 
@@ -54,7 +54,7 @@ def test_a_batch_wakes_one_device(broker, monkeypatch) -> None:
     monkeypatch.setattr(AsyncLeases, "take", counted)
     for n in range(3):
         broker.farm.measurements.submit(REQUEST, HERE)
-        until(lambda n=n: sum(wait.done() for wait in waits) > n)
+        wait_until(lambda n=n: sum(wait.done() for wait in waits) > n)
     assert len(takes) < 10  # 3, and what a sweep finds meanwhile
 
 

@@ -26,6 +26,7 @@ from farrier_farm.farm import Farm
 from farrier_farm.roles import notifier
 from farrier_farm.roles.notifier import Notifier
 from tests.here import TARGET
+from tests.waiting import wait_until
 
 OPTIONS = CompileOptions(target=TARGET, verify=False)
 PATIENCE_S = 60.0  # Far more than a busy machine takes.
@@ -107,17 +108,10 @@ def end_job(farm, owner="default", name="net"):
     return job
 
 
-def eventually(holds):
-    deadline = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def test_its_owner_is_told_by_a_signed_request(service, receiver):
     hook = add(service.http(), f"{receiver.url}/path?q=1")
     strangers = add(client_of(service, "ann"), f"{receiver.url}/ann")
-    eventually(service.farm.webhooks.cursor)
+    wait_until(service.farm.webhooks.cursor)
     job = end_job(service.farm)
     (delivery,) = receiver.wait(1)
     path, headers, body = receiver.got[0]
@@ -135,7 +129,7 @@ def test_its_owner_is_told_by_a_signed_request(service, receiver):
     theirs = end_job(service.farm, owner="ann")
     assert receiver.wait(2)[1]["job"]["id"] == theirs
     assert receiver.got[1][0] == "/ann"
-    eventually(lambda: service.farm.webhooks.get(strangers["id"]).delivered == 1)
+    wait_until(lambda: service.farm.webhooks.get(strangers["id"]).delivered == 1)
     shown = service.http().get("/v1/webhooks").text
     assert hook["id"] in shown
     assert hook["secret"] not in shown
@@ -145,17 +139,17 @@ def test_its_owner_is_told_by_a_signed_request(service, receiver):
 @pytest.mark.long
 def test_what_fails_is_tried_again_and_given_up_at_last(service, receiver):
     hook = add(service.http(), receiver.url)
-    eventually(service.farm.webhooks.cursor)
+    wait_until(service.farm.webhooks.cursor)
     receiver.answers = [500, 302, 404]  # A redirect is not followed.
     end_job(service.farm)
     deliveries = receiver.wait(4)
     assert {path for path, _, _ in receiver.got} == {"/"}
     assert len({delivery["delivery"] for delivery in deliveries}) == 1
-    eventually(lambda: service.farm.webhooks.get(hook["id"]).delivered == 1)
+    wait_until(lambda: service.farm.webhooks.get(hook["id"]).delivered == 1)
     assert service.farm.webhooks.get(hook["id"]).last_error == ""
     receiver.answers = [500] * service.settings.webhook_attempts
     end_job(service.farm)
-    eventually(lambda: service.farm.webhooks.get(hook["id"]).failed == 1)
+    wait_until(lambda: service.farm.webhooks.get(hook["id"]).failed == 1)
     assert service.farm.webhooks.get(hook["id"]).last_error == "it answered 500"
     assert service.farm.client.command("ZCARD", "farrier:deliveries") == 0
     assert service.http().post(f"/v1/webhooks/{hook['id']}/ping").status_code == 202
@@ -167,7 +161,7 @@ def test_a_user_who_was_removed_receives_nothing_more(service, receiver):
     before = webhooks.add("ann", f"{receiver.url}/ann", JOB_EVENTS)
     hook = webhooks.add("default", receiver.url, JOB_EVENTS)
     webhooks.make("", [(each, '{"event": "ping"}') for each in (before, hook)])
-    eventually(lambda: webhooks.get(before.id).failed == webhooks.get(hook.id).delivered == 1)
+    wait_until(lambda: webhooks.get(before.id).failed == webhooks.get(hook.id).delivered == 1)
     assert [path for path, _, _ in receiver.got] == ["/"]
     assert "its user has no token any more" in webhooks.get(before.id).last_error
 
@@ -177,7 +171,7 @@ def test_what_happens_while_no_server_runs_is_told_later(farm_settings, start_se
     with contextlib.closing(Farm.open(settings)) as farm:
         with Notifier(farm):
             farm.webhooks.add("default", receiver.url, JOB_EVENTS)
-            eventually(farm.webhooks.cursor)
+            wait_until(farm.webhooks.cursor)
         jobs = [end_job(farm) for _ in range(3)]
         farm.webhooks.add("default", receiver.url, ["job.failed"])
     start_service(settings)
@@ -190,7 +184,7 @@ def test_devices_are_told_of_to_operators(service, receiver, device_side):
     assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
     operator = client_of(service, "ops", Role.OPERATOR)
     add(operator, receiver.url, *DEVICE_EVENTS)
-    eventually(service.farm.webhooks.cursor)
+    wait_until(service.farm.webhooks.cursor)
     news = json.dumps({"kind": "device", "device": "d1", "what": "quarantined", "reason": "drift"})
     service.farm.client.command("XADD", "farrier:events", "*", "data", news)
     (delivery,) = receiver.wait(1)
@@ -202,7 +196,7 @@ def test_devices_are_told_of_to_operators(service, receiver, device_side):
     Users(service.settings.home).remove("ops")  # With the user, the webhooks are removed as well.
     service.farm.client.command("XADD", "farrier:events", "*", "data", news)
     last = service.farm.client.command("XREVRANGE", "farrier:events", "+", "-", "COUNT", 1)[0][0]
-    eventually(lambda: service.farm.webhooks.cursor() == last)
+    wait_until(lambda: service.farm.webhooks.cursor() == last)
     assert service.farm.client.command("ZCARD", "farrier:deliveries") == 0
 
 
@@ -212,10 +206,10 @@ def test_one_that_hangs_holds_up_nobody_else(service, receiver):
         for _ in range(5):
             add(ann, f"http://127.0.0.1:{silent.getsockname()[1]}")
         add(service.http(), receiver.url)
-        eventually(service.farm.webhooks.cursor)
+        wait_until(service.farm.webhooks.cursor)
         for _ in range(4):
             end_job(service.farm, owner="ann")
-        eventually(lambda: service.farm.client.command("ZCARD", "farrier:deliveries") >= 20)
+        wait_until(lambda: service.farm.client.command("ZCARD", "farrier:deliveries") >= 20)
         job = end_job(service.farm)
         assert receiver.wait(1)[0]["job"]["id"] == job
 
@@ -315,7 +309,7 @@ def test_a_name_that_is_looked_for_too_long_is_given_up(monkeypatch):
             return False
         return True
 
-    eventually(is_free)
+    wait_until(is_free)
 
 
 def test_names_of_the_farm_s_network_are_not_told_from_others():

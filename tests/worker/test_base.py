@@ -12,6 +12,7 @@ from farrier.records.outcome import Outcome
 from farrier_farm.farm import Farm
 from farrier_farm.leases.states import State
 from tests.here import TARGET
+from tests.waiting import wait_until
 
 
 def publish(farm: Farm, model: bytes) -> None:
@@ -20,7 +21,7 @@ def publish(farm: Farm, model: bytes) -> None:
 
 
 @pytest.fixture
-def base_of_a_job(farm: Farm, device, supervise, program, eventually):
+def base_of_a_job(farm: Farm, device, supervise, program):
     supervise(program("from farrier_worker import job\njob.run(line)"))
 
     def run(size: int, trials: int) -> str:
@@ -29,10 +30,11 @@ def base_of_a_job(farm: Farm, device, supervise, program, eventually):
         model = models.build("mobilenet_v2", size=size, stages=1)
         options = CompileOptions(target=TARGET, trials=trials, threads=1)
         job_id = farm.jobs.submit(farm.blobs.put(model), options, name="net").id
-        job = eventually(lambda: (j := farm.jobs.get(job_id)).state.final and j)
+        job = wait_until(lambda: (j := farm.jobs.get(job_id)).state.final and j)
         assert job.state is State.SUCCEEDED, job.error
         kinds = [event.data["kind"] for event in farm.events.read(job_id)]
         assert kinds.index("tuning-started") < kinds.index("trials-measured")
+        assert job.cost_model is not None
         assert job.cost_model == job.report["tuning"]["cost_model"]
         return job.cost_model
 

@@ -27,6 +27,7 @@ from farrier_worker.remote import RemoteBuilders
 from farrier_worker.sandboxed_process import ProcessEndedError
 from tests.compile_pool.conftest import THREADS, build_inputs, choices, target  # noqa: F401
 from tests.here import TARGET
+from tests.waiting import wait_until
 from tests.worker.test_confinement import _offered
 from tests.worker.test_remote import Served
 
@@ -53,8 +54,7 @@ def start(farm: Farm) -> Iterator[Callable[..., Builder]]:
         thread = threading.Thread(target=builder.run)
         thread.start()
         running.append((builder, thread, own))
-        while builder.name not in farm.builds.builders():
-            time.sleep(0.01)
+        wait_until(lambda: builder.name in farm.builds.builders())
         return builder
 
     yield begin
@@ -260,15 +260,12 @@ def test_a_builder_that_drains_hands_back(farm: Farm, builders, start, acting, p
     builder = start(acting("time.sleep(60)"), drain_s=0.2)
     asking = threading.Thread(target=builders.build, args=("{}",))
     asking.start()
-    while not builder._busy or None in builder._busy.values():
-        time.sleep(0.01)
+    wait_until(lambda: builder._busy and None not in builder._busy.values())
     [build] = builder._busy
     builder.drain()
-    while farm.builds.leases.fields(build.lease.item)["state"] != "queued":
-        time.sleep(0.01)
+    wait_until(lambda: farm.builds.leases.fields(build.lease.item)["state"] == "queued")
     assert farm.builds.leases.fields(build.lease.item)["crashes"] == "0"
-    while farm.builds.builders():
-        time.sleep(0.01)
+    wait_until(lambda: not farm.builds.builders())
     start(acting("return {'failed': 'as told'}"))
     asking.join(20)
     assert not asking.is_alive()
@@ -278,15 +275,12 @@ def test_a_build_that_is_dropped_is_stopped(farm: Farm, builders, served, start,
     builder = start(acting("time.sleep(60)"))
     asking = threading.Thread(target=_ignoring_errors, args=(builders.build, "{}"))
     asking.start()
-    while not builder._busy or None in builder._busy.values():
-        time.sleep(0.01)
+    wait_until(lambda: builder._busy and None not in builder._busy.values())
     [process] = builder._busy.values()
     farm.cancel(served.job)
     asking.join(20)
-    while not process.has_ended:
-        time.sleep(0.01)
-    while builder._busy:
-        time.sleep(0.01)
+    wait_until(lambda: process.has_ended)
+    wait_until(lambda: not builder._busy)
 
 
 def _ignoring_errors(act: Callable[[str], object], message: str) -> None:

@@ -16,6 +16,7 @@ from farrier_farm.leases.states import State
 from farrier_farm.redis import embedded
 from farrier_worker import confinement
 from tests.here import TARGET
+from tests.waiting import wait_until
 
 # Tries one access after another, and reports the results.
 EXPLORER = """
@@ -64,7 +65,7 @@ def port():
 
 
 def test_a_jobs_process_reaches_nothing_of_the_farm(
-    farm: Farm, program, supervise, eventually, monkeypatch, tmp_path, port, caplog
+    farm: Farm, program, supervise, monkeypatch, tmp_path, port, caplog
 ) -> None:
     caplog.set_level("INFO")
     for name in ("FARRIER_TOKEN", "FARRIER_DEVICE_TOKEN", "REDIS_URL", "AWS_SECRET_ACCESS_KEY"):
@@ -88,7 +89,7 @@ def test_a_jobs_process_reaches_nothing_of_the_farm(
         farm.blobs.put(b"the model"), CompileOptions(target=TARGET, verify=False)
     ).id
     supervise(program(EXPLORER % words, is_enclosed=True), device_token_file=named)
-    job = eventually(lambda: (j := farm.jobs.get(job_id)).state.final and j)
+    job = wait_until(lambda: (j := farm.jobs.get(job_id)).state.final and j)
     assert job.state is State.SUCCEEDED, job.error
     report = dict(job.report)
 

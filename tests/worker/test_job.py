@@ -23,6 +23,7 @@ from farrier_farm.storage.models import DataFile, Manifest
 from farrier_worker.supervisor import JOB_COMMAND
 from tests.here import HERE, TARGET
 from tests.loops import ENDLESS, loop
+from tests.waiting import wait_until
 
 
 def _model(rows: int = 5, inner: int = 67, columns: int = 131) -> bytes:
@@ -46,26 +47,26 @@ def worker_settings(worker_settings):
 
 
 @pytest.fixture
-def run_job(farm: Farm, supervise, eventually):
+def run_job(farm: Farm, supervise):
     """Submits, and returns the job once it has ended."""
 
     def run(model: bytes, options: CompileOptions, **settings: object):
         job = farm.jobs.submit(farm.blobs.put(model), options, name="mlp")
         supervise(list(JOB_COMMAND), **settings)
-        return eventually(lambda: (j := farm.jobs.get(job.id)).state.final and j)
+        return wait_until(lambda: (j := farm.jobs.get(job.id)).state.final and j)
 
     return run
 
 
 def test_a_loop_that_never_ends_fails_its_job_and_the_worker_takes_the_next(
-    farm: Farm, device, run_job, eventually
+    farm: Farm, device, run_job
 ) -> None:
     job = run_job(loop(ENDLESS), CompileOptions(target=TARGET), reference_s=0.5)
     assert (job.state, job.error["code"]) == (State.FAILED, "time-limit")
     assert "the step 'reference' did not end" in job.error["message"]
     assert "FARRIER_REFERENCE_S" in job.error["hint"]
     following = farm.jobs.submit(farm.blobs.put(_model()), CompileOptions(target=TARGET))
-    eventually(lambda: farm.jobs.get(following.id).state is State.SUCCEEDED)
+    wait_until(lambda: farm.jobs.get(following.id).state is State.SUCCEEDED)
 
 
 def test_a_model_becomes_an_artifact(farm: Farm, device, run_job) -> None:
@@ -107,14 +108,14 @@ def test_tuning_leaves_records(farm: Farm, device, run_job) -> None:
     assert [TuningRecord.from_line(line) for line in lines] == list(farm.records)
 
 
-def test_a_private_job_leaves_nothing_to_others(farm: Farm, device, supervise, eventually) -> None:
+def test_a_private_job_leaves_nothing_to_others(farm: Farm, device, supervise) -> None:
     private = farm.private_records("ann")
     supervise(list(JOB_COMMAND))
     for trials in (12, 20):
         options = CompileOptions(target=TARGET, trials=trials)
         model = farm.blobs.put(_model())
         job = farm.jobs.submit(model, options, owner="ann", private=True)
-        job = eventually(lambda id=job.id: (j := farm.jobs.get(id)).state.final and j)
+        job = wait_until(lambda id=job.id: (j := farm.jobs.get(id)).state.final and j)
         assert job.state is State.SUCCEEDED, job.error
         archived = "".join(farm.blobs.verified(archive).read_text() for archive in private.archives)
         assert archived.splitlines() == list(private.export())
@@ -125,17 +126,17 @@ def test_a_private_job_leaves_nothing_to_others(farm: Farm, device, supervise, e
 
 
 def test_an_attempt_goes_on_from_the_records_of_the_one_before(
-    farm: Farm, device, supervise, eventually
+    farm: Farm, device, supervise
 ) -> None:
     job = farm.jobs.submit(farm.blobs.put(_model()), CompileOptions(target=TARGET, trials=300))
     first = supervise(list(JOB_COMMAND))
-    eventually(lambda: farm.records.count() >= 60)
+    wait_until(lambda: farm.records.count() >= 60)
     first.drain()
     first.drain()
-    eventually(lambda: farm.jobs.get(job.id).state is State.QUEUED)
+    wait_until(lambda: farm.jobs.get(job.id).state is State.QUEUED)
     earlier = set(farm.records)
     supervise(list(JOB_COMMAND))
-    ended = eventually(lambda: (j := farm.jobs.get(job.id)).state.final and j)
+    ended = wait_until(lambda: (j := farm.jobs.get(job.id)).state.final and j)
     assert (ended.state, ended.attempts, ended.crashes) == (State.SUCCEEDED, 2, 0)
     decisions = [(r.task, r.decisions) for r in farm.records if r.context is Context.ALONE]
     assert earlier <= set(farm.records)
@@ -163,7 +164,7 @@ def _with_data_file(location: str) -> tuple[bytes, bytes]:
     return model.SerializeToString(), data
 
 
-def test_models_with_data_files(farm: Farm, supervise, eventually) -> None:
+def test_models_with_data_files(farm: Farm, supervise) -> None:
     message, data = _with_data_file("folder/m.data")
 
     def submit(location: str, data: bytes) -> str:
@@ -178,7 +179,7 @@ def test_models_with_data_files(farm: Farm, supervise, eventually) -> None:
     farm.blobs.path(blob).write_bytes(bytes(len(data)))
     supervise(list(JOB_COMMAND))
     for job_id in (whole, *wrong, damaged):
-        job = eventually(lambda job_id=job_id: (j := farm.jobs.get(job_id)).state.final and j)
+        job = wait_until(lambda job_id=job_id: (j := farm.jobs.get(job_id)).state.final and j)
         assert job.attempts == 1
         if job_id == whole:
             assert job.state is State.SUCCEEDED, job.error
@@ -192,34 +193,32 @@ def test_models_with_data_files(farm: Farm, supervise, eventually) -> None:
 
 
 def test_a_job_that_asks_for_more_than_its_worker_knows_fails_with_the_reason(
-    farm: Farm, supervise, eventually
+    farm: Farm, supervise
 ) -> None:
     job = farm.jobs.submit(farm.blobs.put(_model()), CompileOptions(target=TARGET, verify=False))
     newer = json.dumps({**job.options, "warp": 9})
     farm.client.command("HSET", f"farrier:job:item:{job.id}", "options", newer)
     supervise(list(JOB_COMMAND))
-    job = eventually(lambda: (j := farm.jobs.get(job.id)).state.final and j)
+    job = wait_until(lambda: (j := farm.jobs.get(job.id)).state.final and j)
     assert (job.state, job.attempts) == (State.FAILED, 1)
     assert "unknown option warp" in job.error["message"]
     assert "newer Farrier" in job.error["hint"]
 
 
-def test_a_job_that_loses_its_device_waits_in_the_queue(
-    farm: Farm, supervise, eventually, device_side
-) -> None:
+def test_a_job_that_loses_its_device_waits_in_the_queue(farm: Farm, supervise, device_side) -> None:
     """It holds no worker, and its next attempt does not count as a crash."""
     description = dataclasses.asdict(describe())
     device_side.connect("here", description)  # It is not heard of again.
     model = farm.blobs.put(_model())
     job = farm.jobs.submit(model, CompileOptions(target=TARGET), wait_for_device=True)
     supervise(list(JOB_COMMAND), device_expiry_s=0.5)
-    eventually(lambda: farm.jobs.get(job.id).attempts == 1)
-    eventually(lambda: farm.jobs.get(job.id).state is State.QUEUED)
+    wait_until(lambda: farm.jobs.get(job.id).attempts == 1)
+    wait_until(lambda: farm.jobs.get(job.id).state is State.QUEUED)
     last = farm.events.read(job.id)[-1].data
     assert (last["state"], last["attempt"]) == ("queued", 1)
     assert f"no device for class:{HERE.device_class} is connected" in last["reason"]
     other = farm.jobs.submit(model, CompileOptions(target=TARGET, verify=False))
-    eventually(lambda: farm.jobs.get(other.id).state is State.SUCCEEDED)
+    wait_until(lambda: farm.jobs.get(other.id).state is State.SUCCEEDED)
     waiting = farm.jobs.get(job.id)
     assert (waiting.state, waiting.attempts, waiting.crashes) == (State.QUEUED, 1, 0)
 
@@ -227,7 +226,7 @@ def test_a_job_that_loses_its_device_waits_in_the_queue(
         device_side.connect("here", description)  # It registers again, and is soon away again.
         return farm.jobs.get(job.id).attempts == 2
 
-    eventually(is_leased_again)
+    wait_until(is_leased_again)
 
 
 def test_without_a_device_the_job_fails_with_a_hint(farm: Farm, run_job) -> None:
@@ -239,10 +238,10 @@ def test_without_a_device_the_job_fails_with_a_hint(farm: Farm, run_job) -> None
     assert any("is connected; the job waits 1 s for one" in warning for warning in warnings)
 
 
-def test_a_missing_model_fails(farm: Farm, supervise, eventually) -> None:
+def test_a_missing_model_fails(farm: Farm, supervise) -> None:
     job = farm.jobs.submit("5e" * 32, CompileOptions(target=TARGET))
     supervise(list(JOB_COMMAND))
-    ended = eventually(lambda: (j := farm.jobs.get(job.id)).state.final and j)
+    ended = wait_until(lambda: (j := farm.jobs.get(job.id)).state.final and j)
     assert ended.error["code"] == "not-found"
 
 
@@ -250,19 +249,19 @@ def _warnings(farm: Farm, job_id: str) -> list[str]:
     return [e.data["message"] for e in farm.events.read(job_id) if e.data["kind"] == "warned"]
 
 
-def test_an_artifact_waits_for_room(farm: Farm, supervise, eventually) -> None:
+def test_an_artifact_waits_for_room(farm: Farm, supervise) -> None:
     """A full store, then one from which something is deleted."""
     junk = farm.blobs.put(bytes(1 << 22))
     job = farm.jobs.submit(
         farm.blobs.put(_model()), CompileOptions(target=TARGET, verify=False, trials=0)
     )
     supervise(list(JOB_COMMAND), blob_quota_bytes=1 << 22)
-    [warning] = eventually(lambda: _warnings(farm, job.id))
+    [warning] = wait_until(lambda: _warnings(farm, job.id))
     assert "quota" in warning
     assert "the job waits 600 s for room" in warning
     assert farm.jobs.get(job.id).state is State.RUNNING
     farm.blobs.remove(junk, farm.references.are_there)
-    job = eventually(lambda: (j := farm.jobs.get(job.id)).state.final and j)
+    job = wait_until(lambda: (j := farm.jobs.get(job.id)).state.final and j)
     assert (job.state, job.attempts) == (State.SUCCEEDED, 1), job.error
     assert farm.blobs.has(job.artifact)
     assert len(_warnings(farm, job.id)) == 1
@@ -283,14 +282,14 @@ FULL_AT_THE_END = """
 
 
 def test_a_tuned_job_that_finds_no_room_says_what_is_kept(
-    farm: Farm, device, program, supervise, eventually
+    farm: Farm, device, program, supervise
 ) -> None:
     """The job that is submitted afterwards measures nothing a second time."""
     model = farm.blobs.put(_model())
 
     def ended() -> Job:
         job_id = farm.jobs.submit(model, CompileOptions(target=TARGET, trials=12)).id
-        return eventually(lambda: (j := farm.jobs.get(job_id)).state.final and j)
+        return wait_until(lambda: (j := farm.jobs.get(job_id)).state.final and j)
 
     def measured() -> int:
         return sum(record.context is Context.ALONE for record in farm.records)

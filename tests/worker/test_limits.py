@@ -16,6 +16,7 @@ from farrier_farm.settings import Settings
 from farrier_worker import job_channel_server
 from farrier_worker.steps import Limit, StepClock, limit_of
 from tests.here import TARGET
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -28,8 +29,8 @@ def submit(farm: Farm):
 
 
 @pytest.fixture
-def end_of(farm: Farm, eventually):
-    return lambda job_id: eventually(lambda: (j := farm.jobs.get(job_id)).state.final and j)
+def end_of(farm: Farm):
+    return lambda job_id: wait_until(lambda: (j := farm.jobs.get(job_id)).state.final and j)
 
 
 @pytest.mark.parametrize(

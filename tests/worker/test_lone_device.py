@@ -17,6 +17,7 @@ from farrier_farm.farm import Farm
 from farrier_farm.leases.states import State
 from farrier_worker.supervisor import JOB_COMMAND
 from tests.here import TARGET
+from tests.waiting import wait_until
 from tests.worker.test_job import _model
 
 FAULT = MeasureResult(
@@ -54,18 +55,18 @@ def lone_device(farm: Farm, device_side, after: Callable[[], None]) -> Iterator[
         thread.join()
 
 
-def run_job(farm: Farm, supervise, eventually, **options: object):
+def run_job(farm: Farm, supervise, **options: object):
     wanted = CompileOptions(target=TARGET, **options)
     job = farm.jobs.submit(farm.blobs.put(_model()), wanted, name="mlp")
     supervise(list(JOB_COMMAND))
-    return eventually(lambda: (j := farm.jobs.get(job.id)).state.final and j)
+    return wait_until(lambda: (j := farm.jobs.get(job.id)).state.final and j)
 
 
 def test_a_job_whose_libraries_fail_ends_and_brings_down_no_device(
-    farm: Farm, device_side, supervise, eventually
+    farm: Farm, device_side, supervise
 ) -> None:
     with lone_device(farm, device_side, lambda: None):
-        job = run_job(farm, supervise, eventually, trials=8)
+        job = run_job(farm, supervise, trials=8)
     assert job.state is State.FAILED
     assert "the reference kernel crashed" in job.error["message"]
     device = farm.devices.get("lone")
@@ -76,7 +77,7 @@ def test_a_job_whose_libraries_fail_ends_and_brings_down_no_device(
 
 @pytest.mark.parametrize("how", ["pause", "drain", "unhealthy", "quarantine"])
 def test_a_job_whose_device_gets_no_more_work_ends(
-    farm: Farm, device_side, supervise, eventually, how: str
+    farm: Farm, device_side, supervise, how: str
 ) -> None:
     session: list[str] = []
 
@@ -92,7 +93,7 @@ def test_a_job_whose_device_gets_no_more_work_ends(
                 getattr(farm.enrolments, how)("lone")
 
     with lone_device(farm, device_side, happens):
-        job = run_job(farm, supervise, eventually, trials=8)
+        job = run_job(farm, supervise, trials=8)
     assert job.state is State.FAILED
     assert job.error["code"] == "no-device"
     words = {

@@ -24,12 +24,13 @@ from farrier_farm.leases.states import State
 from farrier_farm.storage.models import DataFile, Manifest
 from farrier_worker.supervisor import JOB_COMMAND
 from tests.here import TARGET
+from tests.waiting import wait_until
 from tests.worker.test_job import _model, _with_data_file
 
 
 @pytest.fixture
-def ended(farm: Farm, eventually):
-    return lambda job: eventually(lambda: (j := farm.jobs.get(job.id)).state.final and j)
+def ended(farm: Farm):
+    return lambda job: wait_until(lambda: (j := farm.jobs.get(job.id)).state.final and j)
 
 
 def document(farm: Farm, job: Job):
@@ -38,7 +39,7 @@ def document(farm: Farm, job: Job):
 
 
 def test_a_model_is_inspected_beside_a_compilation_that_takes_all_slots(
-    farm: Farm, program, supervise, eventually, ended
+    farm: Farm, program, supervise, ended
 ) -> None:
     busy = farm.jobs.submit(farm.blobs.put(b"m"), CompileOptions(target=TARGET, verify=False))
     command = program(
@@ -52,7 +53,7 @@ def test_a_model_is_inspected_beside_a_compilation_that_takes_all_slots(
         is_enclosed=True,
     )
     supervise(command, jobs_at_once=1)
-    eventually(lambda: farm.jobs.get(busy.id).stage)
+    wait_until(lambda: farm.jobs.get(busy.id).stage)
     job, is_new = farm.jobs.inspect(farm.blobs.put(build("resnet50")))
     job = ended(job)
     assert (is_new, job.kind, job.attempts) == (True, JobKind.INSPECT, 1)
@@ -106,15 +107,15 @@ def test_a_process_that_crashes_fails_the_inspection_alone(
     assert (is_new, again.id != job.id) == (True, True)
 
 
-def test_an_inspection_is_cancelled(farm: Farm, program, supervise, eventually, ended) -> None:
+def test_an_inspection_is_cancelled(farm: Farm, program, supervise, ended) -> None:
     job, _ = farm.jobs.inspect(farm.blobs.put(b"m"))
     supervise(program("line.say(progress.StageStarted('import')); time.sleep(60)"))
-    eventually(lambda: farm.jobs.get(job.id).stage)
+    wait_until(lambda: farm.jobs.get(job.id).stage)
     farm.cancel(job.id)
     asked = farm.jobs.inspect(job.model)[0]
     assert asked.id != job.id
     begin = time.monotonic()  # Its slot is soon free again.
-    eventually(lambda: farm.jobs.get(asked.id).stage)
+    wait_until(lambda: farm.jobs.get(asked.id).stage)
     assert time.monotonic() - begin < 10
     farm.delete(asked.id)
 
@@ -225,7 +226,7 @@ def test_an_artifact_of_an_older_version_is_told_so(farm: Farm, compiled, ended)
     assert "older Farrier" in job.error["hint"]
 
 
-def test_a_job_that_is_deleted_ends_its_listing(farm: Farm, program, supervise, eventually) -> None:
+def test_a_job_that_is_deleted_ends_its_listing(farm: Farm, program, supervise) -> None:
     source = farm.jobs.submit(farm.blobs.put(b"m"), CompileOptions(target=TARGET, verify=False))
     farm.jobs.succeed(farm.jobs.lease("w", 0.0), farm.blobs.put(b"compiled"), {}, 8)
     listing, _ = farm.jobs.list_kernels(farm.jobs.get(source.id))
@@ -238,11 +239,11 @@ def test_a_job_that_is_deleted_ends_its_listing(farm: Farm, program, supervise, 
             """
         )
     )
-    pid = eventually(lambda: farm.jobs.get(listing.id).stage)
+    pid = wait_until(lambda: farm.jobs.get(listing.id).stage)
     farm.delete(source.id)
-    eventually(lambda: not os.path.exists(f"/proc/{pid}"))
+    wait_until(lambda: not os.path.exists(f"/proc/{pid}"))
     with pytest.raises(NotFoundError):
         farm.jobs.get(listing.id)
     asked = farm.jobs.inspect(farm.blobs.put(b"m2"))[0]
-    eventually(lambda: farm.jobs.get(asked.id).attempts)  # The slot is free again.
+    wait_until(lambda: farm.jobs.get(asked.id).attempts)  # The slot is free again.
     farm.delete(asked.id)

@@ -11,7 +11,6 @@ import os
 import socket
 import struct
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -54,6 +53,7 @@ from tests.here import TARGET
 from tests.measure.runner_contract import RunnerContract
 from tests.records.record_store_contract import LastingRecordStoreContract, a_record
 from tests.rpc_device.doubling import linked_kernels
+from tests.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -235,8 +235,7 @@ def test_waiting_for_a_device_is_no_silence(farm: Farm, served: Served, tmp_path
 
     asking = threading.Thread(target=ask)
     asking.start()
-    while not batches.members(state=State.QUEUED, limit=1):
-        time.sleep(0.01)
+    wait_until(lambda: batches.members(state=State.QUEUED, limit=1))
     assert served.channel.silent_s() == 0.0
     served.close()
     asking.join(20)

@@ -16,6 +16,7 @@ from farrier_farm.leases.states import State
 from farrier_worker import attempt
 from farrier_worker import supervisor as module
 from tests.here import TARGET
+from tests.waiting import wait_until
 
 MODEL = b"what no program of these tests reads"
 
@@ -26,11 +27,11 @@ def submit(farm: Farm):
 
 
 @pytest.fixture
-def end_of(farm: Farm, eventually):
+def end_of(farm: Farm):
     """The job once its state is final."""
 
     def wait(job_id: str):
-        return eventually(lambda: (j := farm.jobs.get(job_id)).state.final and j)
+        return wait_until(lambda: (j := farm.jobs.get(job_id)).state.final and j)
 
     return wait
 
@@ -59,20 +60,18 @@ def test_jobs_run_one_after_another(farm, submit, program, supervise, end_of) ->
         assert job.stage == "import"
 
 
-def test_jobs_run_side_by_side(farm, submit, program, supervise, eventually) -> None:
+def test_jobs_run_side_by_side(farm, submit, program, supervise) -> None:
     for _ in range(3):
         submit()
     supervise(program("time.sleep(60)"), jobs_at_once=2)
-    eventually(lambda: len(farm.jobs.list(state=State.RUNNING)[0]) == 2)
+    wait_until(lambda: len(farm.jobs.list(state=State.RUNNING)[0]) == 2)
     assert len(farm.jobs.list(state=State.QUEUED)[0]) == 1
 
 
-def test_a_job_whose_process_cannot_be_started_is_handed_back(
-    farm, submit, supervise, eventually
-) -> None:
+def test_a_job_whose_process_cannot_be_started_is_handed_back(farm, submit, supervise) -> None:
     job_id = submit()
     supervise(["/no/such/program"])
-    eventually(lambda: farm.jobs.get(job_id).attempts > 1)
+    wait_until(lambda: farm.jobs.get(job_id).attempts > 1)
     assert farm.jobs.get(job_id).crashes == 0
 
 
@@ -94,15 +93,15 @@ def test_a_job_that_is_cancelled_before_its_process_starts_does_not_end_the_work
 
 
 def test_unused_blobs_are_removed_while_jobs_run(
-    farm, submit, program, supervise, eventually, monkeypatch
+    farm, submit, program, supervise, monkeypatch
 ) -> None:
     unused = farm.blobs.put(b"of no job")
     os.utime(farm.blobs.path(unused), (0, 0))
     monkeypatch.setattr(module, "_GARBAGE_S", 0.3)
     job_id = submit()
     supervise(program("time.sleep(60)"))
-    eventually(lambda: farm.jobs.get(job_id).state is State.RUNNING)
-    eventually(lambda: not farm.blobs.has(unused))
+    wait_until(lambda: farm.jobs.get(job_id).state is State.RUNNING)
+    wait_until(lambda: not farm.blobs.has(unused))
 
 
 def test_a_failure_is_no_crash(farm, submit, program, supervise, end_of) -> None:
@@ -157,17 +156,17 @@ def test_what_crashed_once_may_succeed(farm, submit, program, supervise, end_of)
     assert (job.state, job.attempts, job.crashes) == (State.SUCCEEDED, 2, 1)
 
 
-def test_a_long_job_keeps_its_lease(farm, submit, program, supervise, end_of, eventually) -> None:
+def test_a_long_job_keeps_its_lease(farm, submit, program, supervise, end_of) -> None:
     job_id = submit()
     supervise(program("time.sleep(2.5); succeed({})"), lease_s=1.0)
-    eventually(lambda: farm.jobs.get(job_id).state is State.RUNNING)
+    wait_until(lambda: farm.jobs.get(job_id).state is State.RUNNING)
     supervise(program("sys.exit(1)"), lease_s=1.0)  # This one would take the job over.
     assert (end_of(job_id).attempts, farm.jobs.get(job_id).worker) == (1, "worker-0")
 
 
 @pytest.mark.parametrize("verb", ["cancel", "delete"])
 def test_a_cancelled_job_and_its_children_are_gone(
-    farm, submit, program, supervise, eventually, tmp_path, verb: str
+    farm, submit, program, supervise, tmp_path, verb: str
 ) -> None:
     job_id = submit()
     supervise(
@@ -182,22 +181,22 @@ def test_a_cancelled_job_and_its_children_are_gone(
         )
     )
     pids = tmp_path / "pids"
-    eventually(lambda: pids.exists() and pids.read_text().endswith("\n"))
+    wait_until(lambda: pids.exists() and pids.read_text().endswith("\n"))
     job, child = map(int, pids.read_text().split())
     assert _alive(job)
     assert _alive(child)
     getattr(farm, verb)(job_id)
     kept = None if verb == "delete" else State.CANCELLED
     assert farm.jobs.leases.state(job_id) is kept
-    eventually(lambda: not _alive(child))
-    eventually(lambda: not _alive(job))  # it ignored SIGTERM
+    wait_until(lambda: not _alive(child))
+    wait_until(lambda: not _alive(job))  # it ignored SIGTERM
     assert farm.jobs.leases.state(job_id) is kept
     following = submit()  # The worker continues.
-    eventually(lambda: farm.jobs.get(following).state is State.RUNNING)
+    wait_until(lambda: farm.jobs.get(following).state is State.RUNNING)
 
 
 def test_children_do_not_outlive_the_job(
-    farm, submit, program, supervise, end_of, eventually, tmp_path
+    farm, submit, program, supervise, end_of, tmp_path
 ) -> None:
     job_id = submit()
     supervise(
@@ -212,32 +211,32 @@ def test_children_do_not_outlive_the_job(
     )
     assert end_of(job_id).state is State.SUCCEEDED
     child = int((tmp_path / "pid").read_text())
-    eventually(lambda: not _alive(child))
+    wait_until(lambda: not _alive(child))
 
 
-def test_draining_lets_short_jobs_end(farm, submit, program, supervise, eventually) -> None:
+def test_draining_lets_short_jobs_end(farm, submit, program, supervise) -> None:
     short, left = submit(), submit()
     worker = supervise(program("time.sleep(0.5); succeed({})"), drain_s=30.0)
-    eventually(lambda: farm.jobs.get(short).state is State.RUNNING)
+    wait_until(lambda: farm.jobs.get(short).state is State.RUNNING)
     worker.drain()
-    eventually(lambda: farm.jobs.get(short).state is State.SUCCEEDED)
-    eventually(lambda: worker.name not in {thread.name for thread in threading.enumerate()})
+    wait_until(lambda: farm.jobs.get(short).state is State.SUCCEEDED)
+    wait_until(lambda: worker.name not in {thread.name for thread in threading.enumerate()})
     assert farm.jobs.get(left).state is State.QUEUED
 
 
-def test_draining_hands_long_jobs_back(farm, submit, program, supervise, eventually) -> None:
+def test_draining_hands_long_jobs_back(farm, submit, program, supervise) -> None:
     job_id = submit()
     worker = supervise(program("time.sleep(60)"))
-    eventually(lambda: farm.jobs.get(job_id).state is State.RUNNING)
+    wait_until(lambda: farm.jobs.get(job_id).state is State.RUNNING)
     begin = time.monotonic()
     worker.drain()
-    job = eventually(lambda: (j := farm.jobs.get(job_id)).state is State.QUEUED and j)
+    job = wait_until(lambda: (j := farm.jobs.get(job_id)).state is State.QUEUED and j)
     assert time.monotonic() - begin < 3
     assert (job.attempts, job.crashes, job.worker) == (1, 0, None)
 
 
 def test_trouble_of_the_farm_is_no_crash(
-    farm, submit, program, supervise, end_of, eventually, installation, tmp_path
+    farm, submit, program, supervise, end_of, installation, tmp_path
 ) -> None:
     pid = tmp_path / "pid"
     job_id = submit()
@@ -253,9 +252,9 @@ def test_trouble_of_the_farm_is_no_crash(
             """
         )
     )
-    eventually(lambda: pid.exists() and pid.read_text())
+    wait_until(lambda: pid.exists() and pid.read_text())
     installation.stop_redis()
-    eventually(lambda: not _alive(int(pid.read_text())))
+    wait_until(lambda: not _alive(int(pid.read_text())))
     installation.start_redis()
     job = end_of(job_id)
     assert (job.state, job.attempts, job.crashes) == (State.SUCCEEDED, 2, 0)
@@ -281,7 +280,7 @@ HUNGRY = """
 
 
 def test_a_job_whose_processes_hold_too_much_fails_at_once(
-    farm, submit, program, supervise, end_of, eventually, tmp_path
+    farm, submit, program, supervise, end_of, tmp_path
 ) -> None:
     """No process alone reaches the limit."""
     pids = tmp_path / "pids"
@@ -293,11 +292,11 @@ def test_a_job_whose_processes_hold_too_much_fails_at_once(
     assert f"needs more than {200 << 20} bytes" in job.error["message"]
     assert "FARRIER_JOB_MEMORY_BYTES" in job.error["hint"]
     for pid in map(int, pids.read_text().split()):
-        eventually(lambda pid=pid: not _alive(pid))
+        wait_until(lambda pid=pid: not _alive(pid))
 
 
 def test_a_watch_that_could_not_look_looks_again(
-    farm, submit, program, supervise, end_of, eventually, monkeypatch, caplog
+    farm, submit, program, supervise, end_of, monkeypatch, caplog
 ) -> None:
     """As where the supervisor has no descriptor left for a while."""
     held_bytes, looks = attempt.held_bytes, []
@@ -319,7 +318,7 @@ def test_a_watch_that_could_not_look_looks_again(
 
 
 def test_a_job_that_held_too_much_fails_once_redis_answers_again(
-    farm, submit, program, supervise, end_of, eventually, installation, tmp_path
+    farm, submit, program, supervise, end_of, installation, tmp_path
 ) -> None:
     """It is watched while the supervisor waits for Redis."""
     pid, go = tmp_path / "pid", tmp_path / "go"
@@ -336,10 +335,10 @@ def test_a_job_that_held_too_much_fails_once_redis_answers_again(
         ),
         job_memory_bytes=200 << 20,
     )
-    eventually(lambda: pid.exists() and pid.read_text())
+    wait_until(lambda: pid.exists() and pid.read_text())
     with installation.redis_stands_still():
         go.touch()
-        eventually(lambda: not _alive(int(pid.read_text())))
+        wait_until(lambda: not _alive(int(pid.read_text())))
     job = end_of(job_id)
     assert (job.state, job.attempts) == (State.FAILED, 1)
     assert "FARRIER_JOB_MEMORY_BYTES" in job.error["hint"]

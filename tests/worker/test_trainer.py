@@ -17,6 +17,7 @@ from farrier_farm.farm import Farm
 from farrier_worker.train_process import TRAIN_COMMAND
 from farrier_worker.trainer import Trainer
 from tests.cost_model.tasks import as_said, definitions, records, unlike
+from tests.waiting import wait_until
 from tests.worker.test_confinement import _offered
 
 # A training process with its walls, which does `act` with a message instead of training.
@@ -146,7 +147,7 @@ def test_the_process_is_enclosed_and_is_told_of_no_secret(farm: Farm, acting, ca
     assert f"is enclosed by {_offered() or 'nothing'}" in caplog.text
 
 
-def test_a_trainer_that_is_killed_leaves_the_version_in_use(farm: Farm, eventually) -> None:
+def test_a_trainer_that_is_killed_leaves_the_version_in_use(farm: Farm) -> None:
     fill(farm)
     Trainer(farm).train()
     before = farm.cost_models.state()
@@ -164,7 +165,7 @@ def test_a_trainer_that_is_killed_leaves_the_version_in_use(farm: Farm, eventual
         child = _child(trainer.pid)
         trainer.send_signal(signal.SIGKILL)
         trainer.wait()
-        eventually(lambda: not os.path.exists(f"/proc/{child}"))
+        wait_until(lambda: not os.path.exists(f"/proc/{child}"))
     finally:
         trainer.kill()
         trainer.wait()
@@ -172,19 +173,17 @@ def test_a_trainer_that_is_killed_leaves_the_version_in_use(farm: Farm, eventual
     assert farm.cost_models.state() == before
 
 
-def test_a_trainer_trains_where_enough_is_new_and_stops_when_it_is_told(
-    farm: Farm, eventually, acting
-) -> None:
+def test_a_trainer_trains_where_enough_is_new_and_stops_when_it_is_told(farm: Farm, acting) -> None:
     changes = {"train_s": 0.1, "train_records": fill(farm)}
     with contextlib.closing(Farm.open(dataclasses.replace(farm.settings, **changes))) as own:
         signs: list[None] = []
         trainer = Trainer(own, alive=lambda: signs.append(None))
         thread = threading.Thread(target=trainer.run)
         thread.start()
-        eventually(farm.cost_models.in_use)
+        wait_until(farm.cost_models.in_use)
         decided = farm.cost_models.state()
         seen = len(signs)
-        eventually(lambda: len(signs) > seen + 5)
+        wait_until(lambda: len(signs) > seen + 5)
         assert farm.cost_models.state() == decided  # nothing is new
         trainer.drain()
         thread.join(20)
@@ -193,7 +192,7 @@ def test_a_trainer_trains_where_enough_is_new_and_stops_when_it_is_told(
         hanging = Trainer(own, command=acting("time.sleep(1000)"))
         thread = threading.Thread(target=hanging.run)
         thread.start()
-        eventually(lambda: hanging._process is not None)
+        wait_until(lambda: hanging._process is not None)
         hanging.drain()
         thread.join(20)
         assert not thread.is_alive()

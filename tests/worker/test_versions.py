@@ -18,6 +18,7 @@ from farrier_farm.farm import Farm
 from farrier_farm.jobs.jobs import Job
 from farrier_farm.leases.states import State
 from tests.here import TARGET
+from tests.waiting import wait_until
 
 MODEL = models.build("mobilenet_v2", size=32, stages=1)
 OPTIONS = CompileOptions(target=TARGET, trials=72, threads=1)
@@ -56,9 +57,9 @@ def submit(farm: Farm):
 
 
 @pytest.fixture
-def ended(farm: Farm, eventually):
+def ended(farm: Farm):
     def wait(job_id: str) -> Job:
-        return eventually(lambda: (j := farm.jobs.get(job_id)).state.final and j)
+        return wait_until(lambda: (j := farm.jobs.get(job_id)).state.final and j)
 
     return wait
 
@@ -76,11 +77,11 @@ def _check(farm: Farm, job: Job) -> None:
 
 @pytest.mark.long
 def test_the_untuned_artifact_is_there_first(
-    farm: Farm, device, submit, program, supervise, eventually, ended
+    farm: Farm, device, submit, program, supervise, ended
 ) -> None:
     job_id = submit()
     supervise(program(TWO_ROUNDS))
-    job = eventually(lambda: (j := farm.jobs.get(job_id)).artifact and j)
+    job = wait_until(lambda: (j := farm.jobs.get(job_id)).artifact and j)
     assert (job.state, job.trials) == (State.RUNNING, None)
     first = load(farm.blobs.verified(job.artifact))
     assert {kernel.source for kernel in first.manifest.kernels} == {"default"}
@@ -89,14 +90,14 @@ def test_the_untuned_artifact_is_there_first(
 
 @pytest.mark.long
 def test_a_killed_worker_costs_no_version(
-    farm: Farm, device, submit, program, supervise, eventually, ended
+    farm: Farm, device, submit, program, supervise, ended
 ) -> None:
     """Killed as soon as there is a version; what comes after is raced with that one."""
     job_id = submit()
     arguments = pickle.dumps((farm.settings, program(TWO_ROUNDS))).hex()
     with subprocess.Popen([sys.executable, "-c", WORKER, arguments]) as worker:
         try:
-            before = eventually(lambda: farm.jobs.get(job_id).versions)
+            before = wait_until(lambda: farm.jobs.get(job_id).versions)
         finally:
             worker.kill()
     before = farm.jobs.get(job_id).versions
@@ -107,12 +108,10 @@ def test_a_killed_worker_costs_no_version(
     _check(farm, job)
 
 
-def test_a_cancelled_job_keeps_what_it_has(
-    farm: Farm, device, submit, program, supervise, eventually
-) -> None:
+def test_a_cancelled_job_keeps_what_it_has(farm: Farm, device, submit, program, supervise) -> None:
     job_id = submit()
     supervise(program(TWO_ROUNDS))
-    eventually(lambda: farm.jobs.get(job_id).artifact)
+    wait_until(lambda: farm.jobs.get(job_id).artifact)
     farm.cancel(job_id)
     job = farm.jobs.get(job_id)
     assert job.state is State.CANCELLED

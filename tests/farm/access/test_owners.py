@@ -9,6 +9,7 @@ from farrier.errors import ConflictError, ServiceError
 from farrier.options import CompileOptions
 from farrier_farm.access.owners import Claim, Owners
 from farrier_farm.farm import Farm
+from tests.waiting import wait_until
 
 OPTIONS = CompileOptions(target="rpi4", verify=False)
 
@@ -31,11 +32,11 @@ def test_who_has_sent_a_file_has_a_claim_of_their_own(farm: Farm) -> None:
     assert claims(farm, "1" * 64) == set()
 
 
-def test_a_claim_counts_as_long_as_a_blob_that_nobody_needs(farm: Farm, eventually) -> None:
+def test_a_claim_counts_as_long_as_a_blob_that_nobody_needs(farm: Farm) -> None:
     model = "a" * 64
     farm.owners.note("ann", [model])
     Owners(farm.client, 0.001).note("bob", [model])
-    eventually(lambda: claims(farm, model) <= {Claim("ann", True)})
+    wait_until(lambda: claims(farm, model) <= {Claim("ann", True)})
     left_ms = farm.client.command("PTTL", f"farrier:owners:{model}")
     assert 0 <= left_ms <= farm.settings.blob_age_s * 1000
 

@@ -20,6 +20,7 @@ from farrier_farm.settings import Settings
 from farrier_worker.supervisor import Supervisor
 from tests.here import TARGET
 from tests.small_disk import SmallDisk, small_disk
+from tests.waiting import wait_until
 
 MODEL = "a" * 64
 
@@ -89,7 +90,7 @@ def _start_and_stop(disk: SmallDisk) -> None:
     embedded.start(Settings(home=disk.home)).stop()
 
 
-def test_the_server_answers_507_and_then_goes_on(disk, valkey, start_service, eventually) -> None:
+def test_the_server_answers_507_and_then_goes_on(disk, valkey, start_service) -> None:
     service = start_service(Settings(home=disk.home, min_free_bytes=0))
     http = service.http()
     assert http.get("/v1/jobs").status_code == 200
@@ -101,11 +102,11 @@ def test_the_server_answers_507_and_then_goes_on(disk, valkey, start_service, ev
         assert f"bytes are free in {disk.home}/valkey" in answer.json()["detail"]
     disk.free()
     assert valkey.revive()
-    eventually(lambda: http.get("/v1/jobs").status_code == 200)
+    wait_until(lambda: http.get("/v1/jobs").status_code == 200)
 
 
 def test_a_redis_that_refuses_writes_answers_what_reads_and_costs_no_worker_its_life(
-    installation, eventually
+    installation,
 ) -> None:
     farm = Farm.open(installation.settings)
     job = farm.jobs.submit(MODEL, CompileOptions(target=TARGET))
@@ -119,7 +120,7 @@ def test_a_redis_that_refuses_writes_answers_what_reads_and_costs_no_worker_its_
                 farm.jobs.submit(MODEL, CompileOptions(target=TARGET))
             assert farm.jobs.get(job.id) == job
         farm.client.command("CONFIG", "SET", "maxmemory", "0")
-        eventually(lambda: farm.jobs.get(job.id).state.final)
+        wait_until(lambda: farm.jobs.get(job.id).state.final)
     finally:
         supervisor.drain()
         worker.join()

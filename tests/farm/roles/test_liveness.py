@@ -19,6 +19,7 @@ from farrier_farm.roles import liveness, process_state
 from farrier_farm.roles.liveness import Liveness
 from farrier_farm.roles.process_state import Glimpse
 from farrier_farm.roles.supervisor import Role
+from tests.waiting import wait_until
 
 LIMIT_S = 60.0
 
@@ -57,11 +58,7 @@ def _names(hung: list[tuple[Role, str]]) -> list[str]:
 
 
 def _hung_at_last(looker: Liveness, roles: list[Role]) -> list[str]:
-    deadline = time.monotonic() + 60
-    while not (hung_roles := looker.hung(roles)):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    return _names(hung_roles)
+    return _names(wait_until(lambda: looker.hung(roles)))
 
 
 def test_a_role_that_is_silent_hangs_and_its_successor_may_start(start) -> None:
@@ -105,8 +102,7 @@ def test_a_role_that_is_stopped_hangs_whatever_its_last_sign_and_whatever_redis_
     role.signal(signal.SIGSTOP)
     assert _hung_at_last(looker, [role, well]) == ["serve"]
     role.signal(signal.SIGCONT)
-    while process_state.is_stopped(role.pid):
-        time.sleep(0.01)
+    wait_until(lambda: not process_state.is_stopped(role.pid))
     assert looker.hung([role, well]) == []
 
 
@@ -148,10 +144,13 @@ def test_the_kernel_tells_who_waits_for_a_processor() -> None:
     pair = [subprocess.Popen([sys.executable, "-c", spin]) for _ in range(2)]
     try:
         before = process_state.glimpse(pair[0].pid)
-        deadline = time.monotonic() + 60
-        while (now := process_state.glimpse(pair[0].pid)).kept_waiting_s(before) < 0.05:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+
+        def kept_waiting() -> Glimpse | None:
+            now = process_state.glimpse(pair[0].pid)
+            return now if now.kept_waiting_s(before) >= 0.05 else None
+
+        now = wait_until(kept_waiting)
+        assert now is not None
         assert now.kept_waiting_s(before) <= now.at - before.at
     finally:
         for process in pair:
@@ -184,8 +183,7 @@ def test_a_probe_tells_who_hangs_who_lives_and_who_is_not_there(start, tmp_path)
         liveness.check("worker", signs, LIMIT_S)
     _sign(role, signs, 0.0)
     role.signal(signal.SIGSTOP)
-    while not process_state.is_stopped(role.pid):
-        time.sleep(0.01)
+    wait_until(lambda: process_state.is_stopped(role.pid))
     with pytest.raises(ServiceError, match=f"process {role.pid}. was stopped"):
         liveness.check("worker", signs, LIMIT_S)
 

@@ -13,6 +13,7 @@ import pytest
 from farrier_device.alive import path_of
 from farrier_farm.roles import supervisor
 from farrier_farm.roles.supervisor import Role, stop_together
+from tests.waiting import wait_until
 
 
 def _role(tmp_path: Path, program: str) -> Role:
@@ -138,8 +139,7 @@ def test_a_role_that_does_not_listen_is_killed(tmp_path, monkeypatch):
     monkeypatch.setattr(supervisor, "STOP_S", 0.5)
     deaf = "import signal, time; signal.signal(15, signal.SIG_IGN); print('deaf'); time.sleep(60)"
     role = _role(tmp_path, f"import sys; sys.stdout.reconfigure(line_buffering=True); {deaf}")
-    while "deaf" not in role.last_words():
-        time.sleep(0.02)
+    wait_until(lambda: "deaf" in role.last_words())
     stop_together([role], lambda: False)
     assert role.code == -9
 
@@ -149,15 +149,12 @@ def test_a_role_that_was_stopped_is_told_of_once_and_can_be_asked_to_end(tmp_pat
     assert role.stopped_by() is None
     for _ in range(2):
         role.signal(signal.SIGSTOP)
-        while (number := role.stopped_by()) is None:
-            time.sleep(0.01)
-        assert number is signal.SIGSTOP
+        assert wait_until(role.stopped_by) is signal.SIGSTOP
         assert role.stopped_by() is None
         assert not role.ended
         role.signal(signal.SIGCONT)
     role.signal(signal.SIGSTOP)
-    while role.stopped_by() is None:
-        time.sleep(0.01)
+    wait_until(role.stopped_by)
     stop_together([role], lambda: False)
     assert role.code == -signal.SIGTERM
     assert role.stopped_by() is None

@@ -14,6 +14,7 @@ import pytest
 from farrier_farm.redis import embedded
 from farrier_farm.roles import liveness, up
 from farrier_farm.settings import Settings
+from tests.waiting import wait_until
 
 _WAIT_OFTEN = """
 import signal
@@ -45,7 +46,7 @@ def test_a_signal_at_any_step_of_the_wait_ends_it():
 
 
 def test_a_valkey_that_does_not_come_up_is_tried_again(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, eventually
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(up, "_VALKEY_PAUSE_S", 0.0)
     home = tmp_path_factory.mktemp("h")
@@ -57,11 +58,11 @@ def test_a_valkey_that_does_not_come_up_is_tried_again(
         manifest.write_bytes(b"nonsense\n")
         said: list[str] = []
         with up._Store(valkey, said.append):
-            eventually(lambda: said)
+            wait_until(lambda: said)
             assert len(said) == 1
             assert "is tried again: the embedded Redis does not start" in said[0]
             manifest.write_bytes(right)
-            eventually(lambda: len(said) == 2)
+            wait_until(lambda: len(said) == 2)
             assert "runs again" in said[1]
     finally:
         valkey.stop()
@@ -69,7 +70,7 @@ def test_a_valkey_that_does_not_come_up_is_tried_again(
 
 @pytest.mark.parametrize("is_adopted", [False, True])
 def test_a_valkey_that_is_stopped_is_let_go_on(
-    installation, monkeypatch: pytest.MonkeyPatch, eventually, is_adopted: bool
+    installation, monkeypatch: pytest.MonkeyPatch, is_adopted: bool
 ) -> None:
     monkeypatch.setattr(up, "STOPPED_S", 0.2)
     said: list[str] = []
@@ -80,9 +81,9 @@ def test_a_valkey_that_is_stopped_is_let_go_on(
     pid = valkey.pid
     with up._Store(valkey, said.append):
         os.kill(pid, signal.SIGSTOP)
-        eventually(lambda: said)
+        wait_until(lambda: said)
         assert f"Valkey (process {pid}) was stopped by a signal" in said[0]
-        eventually(lambda: liveness.answers(valkey.url))
+        wait_until(lambda: liveness.answers(valkey.url))
     assert (valkey.pid, len(said)) == (pid, 1)
     valkey.stop()
     launched._process.wait()
