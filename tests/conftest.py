@@ -32,6 +32,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Allow a test marked `long` half an hour: on a busy machine some take more than the 300 s of
+    other tests."""
+    for item in items:
+        if item.get_closest_marker("long") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(1800))
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Draw the same examples of property tests in every run, so that a change is judged by its own
     effect; `--explore` looks for new ones. On a busy machine neither a slow example nor slow

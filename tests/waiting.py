@@ -4,8 +4,8 @@ import time
 from collections.abc import Callable
 from typing import Literal, TypeVar
 
-# Only a test that fails waits so long, on a busy machine too. A whole test may take 300 s, so that
-# the message of the condition is the one that is shown.
+# Only a test that fails waits so long, on a busy machine too. A whole test may take 300 s, so the
+# failure names the condition.
 PATIENCE_S = 250.0
 _INTERVAL_S = 0.01
 
