@@ -251,9 +251,9 @@ def main() -> int:
     )
     parser.add_argument("models", nargs="*", help=f"of {', '.join((*NAMES, *QUANTIZED))}")
     parser.add_argument("--target", action="append", help="such as cuda:sm_80; repeatable")
-    parser.add_argument("--precision", default="", choices=["f32", "f16", "bf16"])
-    parser.add_argument("--cache", type=Path, help="a file of kernels that are known")
-    parser.add_argument("--page", type=Path, help="a page whose table is brought up to date")
+    parser.add_argument("--precision", default="", choices=["f32", "tf32", "f16", "bf16"])
+    parser.add_argument("--cache", type=Path, help="a file that keeps the figures of kernels")
+    parser.add_argument("--page", type=Path, help="a page whose table is updated")
     arguments = parser.parse_args()
     targets = arguments.target or [f"cuda:{name}" for name in ARCHITECTURES]
     try:

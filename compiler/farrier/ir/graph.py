@@ -78,9 +78,9 @@ class Derived:
 class Constant:
     """A value known at compile time.
 
-    `content` is the logical array, whatever the layout, or the derivation of one. The array's dtype
-    is object, with numbers and dims as elements, if it depends on sizes that are known only when
-    the model runs.
+    `content` is the logical array, in whatever layout the value has, or a `Derived` that computes
+    that array when it is needed. If elements depend on sizes that are known only when the model
+    runs, the array has the dtype object, with numbers and dims as elements.
     """
 
     value: Value

@@ -201,8 +201,8 @@ class Layout:
     """The positions of a tensor's elements in memory: physical dimensions, outermost first, and a
     zero halo.
 
-    `halo[a]` elements before and after axis `a` hold zero, so that a convolution reads its padding
-    without a branch. Only an axis that is one undivided dimension can have a halo.
+    `halo[a]` elements before the first and after the last of axis `a` hold zero, so that a
+    convolution reads its padding without a branch. Only an axis that is one undivided dimension can have a halo.
 
     With `per_byte` elements in a byte, element number `n` in the order of the dimensions is in byte
     `n // per_byte`, starting with the lowest bits of a byte. If the last dimension has the extent
@@ -297,7 +297,8 @@ class Layout:
         return joined.reshape(-1)
 
     def halo_of(self, axis: int) -> tuple[int, int]:
-        """Return the numbers of zero elements before and after `axis`."""
+        """Return the widths of the zero halo along `axis`: the numbers of elements before the
+        axis's first element and after its last."""
         return self.halo[axis] if self.halo else (0, 0)
 
     @overload

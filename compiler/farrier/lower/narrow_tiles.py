@@ -223,11 +223,15 @@ def narrow(stmt: Stmt, context: Simplifier, guards: Guards) -> Stmt:
 def parts_of_tail(
     guard: Guard, widths: Iterable[int], low: Extent, high: Extent
 ) -> tuple[Extent, Extent, list[Extent]]:
-    """Split the range of a guard's outer terms in a tail into intervals, one for each width.
+    """Split the range [low, high] of the sum of a guard's outer terms into intervals, one for each
+    tile of a tail: no element used, then each of the widths in ascending order, then the whole
+    tile.
 
-    Return (low, high, the upper ends of all intervals but the last). If the tile can be entirely
-    unused, the first interval covers that case. The number of used elements is a multiple of the
-    greatest common factor of the terms, so `high` is rounded down to such a multiple.
+    Return (low, high, the upper ends of all intervals but the last); intervals below `low` or
+    beyond `high` are omitted. A sum s means that s + guard.high + 1 elements of the tile are used.
+    If the coefficients of the terms and guard.high + 1 have a common factor, that number is a
+    multiple of it: the widths are rounded down to multiples, and `high` to the largest possible
+    sum.
     """
     step = common_factor((*guard.outer.values(), guard.high + 1))
     whole = number(guard.high - guard.low) + 1

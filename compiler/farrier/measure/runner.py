@@ -46,8 +46,8 @@ class Runner(Protocol):
 
     @property
     def devices(self) -> int | None:
-        """The number of remote devices that measure now, each one batch at a time; None if this
-        machine itself measures, which should do nothing else at the same time."""
+        """The number of connected remote devices that can measure, each one batch at a time. None
+        if this machine itself measures; it should do nothing else at the same time."""
         ...
 
     def measure(

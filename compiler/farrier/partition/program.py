@@ -241,7 +241,9 @@ class DriverProgram:
 
     @property
     def counted(self) -> tuple[Symbol, ...]:
-        """The data-dependent extents of outputs, each after the symbols in its own bound."""
+        """The data-dependent symbols in the extents of the outputs, and in the bounds of these
+        symbols, without sizes that the caller passes. A symbol comes after all symbols that occur
+        in its bound."""
         ordered = with_bounds(extent for value in self.outputs for extent in value.type.shape)
         return tuple(symbol for symbol in dict.fromkeys(ordered) if symbol not in self.dims)
 

@@ -42,7 +42,8 @@ class Measurer(Protocol):
 
     @property
     def devices(self) -> int | None:
-        """The number of remote devices that measure now; None if this machine measures."""
+        """The number of connected remote devices that can measure; None if this machine itself
+        measures."""
         ...
 
     @property

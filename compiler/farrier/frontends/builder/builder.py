@@ -154,8 +154,8 @@ class Builder:
         number (i64), of the carried values, and of a slice of each of the `scanned` tensors along
         the first axis. `trips` is an upper bound on the number of iterations, or "" if there is
         none. The loop ends when `condition`, or the result `again` of an iteration, is false. It
-        becomes a node with a region, or, if it is short or carries tensors of changing shapes, it
-        is unrolled.
+        becomes a node with a region. It is unrolled instead if its number of iterations is constant
+        and either small, or the loop carries tensors of changing shapes.
         """
         count = len(carried)
 

@@ -1,6 +1,6 @@
-"""Rules that rewrite convolutions with 1×1 windows, or over one spatial axis, to forms that
-schedules handle.
-"""
+"""Rules that rewrite convolutions to forms that schedules handle: those with 1×1 windows, those
+over one spatial axis, and transposed ones whose windows do not overlap. A last rule moves the
+Reshape that follows such a product behind elementwise operators."""
 
 from __future__ import annotations
 

@@ -252,9 +252,9 @@ class _Driver:
                 self._checked(self.b.load(I64, self._address(place), _WORD), limit)
 
     def _checked(self, value: Operand, limit: Limit) -> Operand:
-        """Emit a check that a size is not negative and within its limit, and return the size. If
-        the check fails, the entry point returns. In an entry point for timing, the size is clamped
-        to the limit instead."""
+        """Emit a check that `limit` allows the size `value`, and return the size. If the check
+        fails, the entry point returns. An entry point for timing has no check: it uses at most
+        `limit.most`."""
         b, most = self.b, self._extent(limit.most)
         if self._usual is not None:
             return b.choose(b.icmp("slt", value, most), value, most)

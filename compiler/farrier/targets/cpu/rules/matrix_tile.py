@@ -61,9 +61,9 @@ _EXPOSED_AHEAD = 0.2
 
 
 def space(program: TensorProgram, target: CpuTarget, threads: int) -> Space | None:
-    """Return the schedule space of a matrix product or convolution of constant sizes and weights;
-    None for any other program, if the target has no tile unit for its operands, or if the tiles do
-    not divide its lanes."""
+    """Return the schedule space of a matrix product or convolution of constant sizes and weights.
+    Return None for any other program, if no tile unit of the target can multiply the dtypes of its
+    operands, or if the vectors of results do not divide the axis of lanes evenly."""
     if program.dims:
         return None
     program = by_first_use(without_halos(program))
