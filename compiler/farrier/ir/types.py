@@ -202,7 +202,8 @@ class Layout:
     zero halo.
 
     `halo[a]` elements before the first and after the last of axis `a` hold zero, so that a
-    convolution reads its padding without a branch. Only an axis that is one undivided dimension can have a halo.
+    convolution reads its padding without a branch. Only an axis that is one undivided dimension
+    can have a halo.
 
     With `per_byte` elements in a byte, element number `n` in the order of the dimensions is in byte
     `n // per_byte`, starting with the lowest bits of a byte. If the last dimension has the extent

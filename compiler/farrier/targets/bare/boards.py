@@ -220,6 +220,13 @@ BOARDS: Mapping[str, Board] = {
         Region(0x3FC8_0000, 320 * _K),
         "Espressif ESP32-C3 datasheet: 160 MHz, rv32imc, 400 KB of SRAM of which 80 KB are others'",
     ),
+    "hifive1": Board(
+        "rv32imac",
+        Region(0x2001_0000, 4 * _M - 64 * _K),
+        Region(0x8000_0000, 16 * _K),
+        "SiFive FE310-G002 manual: 320 MHz, rv32imac, 16 KB of data memory; the HiFive1 Rev B has "
+        "4 MB of flash, of which its boot loader takes 64 KB",
+    ),
     "qemu-rv32": Board(
         "rv32imafc",
         Region(0x8000_0000, 32 * _M),
