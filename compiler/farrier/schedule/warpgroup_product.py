@@ -114,17 +114,20 @@ y_t11 // 8, y_t11 % 8 * 4 + y_e13_0]
                                                 y[y_turn11 * 16 + y_t11 // 8, y_t11 % 8 * 4 + \
 y_e14_0] = y_stored12[y_e14_0]
 
-    As in `subgroup_product`, a block computes a tile of rows and columns, and copies slices of both
-    factors to workgroup memory, `depth` terms in each of `stages` that are copied ahead. A block
-    has a grid of `warpgroups`, each of which computes a grid of `each` fragments.
+    As in `subgroup_product`, a block computes a tile of rows and columns. In each iteration it
+    copies the slices of both factors for `depth` terms of the sum to workgroup memory, which holds
+    the slices of `stages` iterations. A block has a grid of `warpgroups`, each of which computes a
+    grid of `each` fragments.
 
-    With `fetches`, one thread copies the slices of a factor whose rows are spaced evenly in memory,
-    and which the tiles divide evenly, for its whole block.
+    With `fetches` and at least two stages, one thread of a block copies the block's slices of a
+    factor in bulk, if the factor's rows are evenly spaced in memory and the tiles divide it evenly.
+    All threads copy other factors.
 
-    A slice lies in columns of rows with ROW_BYTES bytes, whose chunks are swizzled as the
-    instructions require it. The products of an iteration are asynchronous: they are waited for at
-    its end, before a barrier lets threads overwrite the factors. At the end the sums are written
-    through workgroup memory, some columns of each fragment at a time.
+    A slice is stored as panels, one after another. A panel has ROW_BYTES bytes of each row of the
+    slice, with chunks swizzled as the instructions require it. The products of an iteration are
+    asynchronous: they are waited for at its end, before a barrier lets threads overwrite the
+    factors. At the end the sums are written through workgroup memory, some columns of each fragment
+    at a time.
     """
     nest = NestView(function, "warpgroup_product")
     product = Product.of(nest, total, reader)

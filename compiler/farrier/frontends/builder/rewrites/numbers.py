@@ -34,9 +34,10 @@ def name_of(operand: Operand, builder: Builder) -> str:
 @dataclasses.dataclass(frozen=True, slots=True)
 class Numbers:
     """Arithmetic on i64 scalars, as an object to call: `numbers("Add", shape[0], name)` returns the
-    result as an extent if it can be folded, else as a name.
+    name of the result. A result that can be folded is a constant, whose extent `known` returns.
 
-    A result that depends on the value of a symbol in more than one form is computed at run time.
+    If folding depends on the answer to a comparison of symbols that is open (`Undecided`), the
+    result is computed at run time.
     """
 
     builder: Builder

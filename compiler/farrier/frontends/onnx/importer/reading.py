@@ -1,8 +1,8 @@
 """Cache the parsed message of a model for all imports of the model.
 
-Each question about open dims, and each set of hot sizes, causes another import. The parts that do
-not depend on sizes are shared by all of them. So are the arrays of constants: equal constants of
-several imports are identified by their memory.
+Each question about open dims, and each set of hot sizes, causes another import. All imports share
+the parts that do not depend on sizes, and the arrays of constants: a large weight has the same
+address in each of them, and therefore the same `Constant.identity`.
 """
 
 from __future__ import annotations

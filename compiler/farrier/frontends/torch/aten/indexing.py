@@ -83,8 +83,9 @@ def _gathered(s: Scope, x: str, axes: Sequence[int], selectors: Sequence[str]) -
 
 
 def _points(s: Scope, x: str, axes: Sequence[int], selectors: Sequence[str]) -> str:
-    """Broadcast the selectors together, and stack them along a new last axis, with negative
-    positions counted from the front."""
+    """Broadcast the index tensors `selectors` to one shape, and stack them along a new last axis. A
+    negative index is replaced by the equal non-negative one: `axes` names the axis of `x` that each
+    selector indexes."""
     places = [
         _positive(s, x, a, s.cast(p, DType.I64)) for a, p in zip(axes, selectors, strict=True)
     ]

@@ -390,7 +390,9 @@ class _Patches:
         self._keep(source, strip)
 
     def _add(self, node: Node) -> None:
-        """Append the node that computes the lines of a node of the prefix."""
+        """Add to the loop's body the copy of `node` that computes a patch's lines of its output,
+        and keep its result as the strip of that output. A Pad that pads only lines needs no node:
+        the strip of its operand is kept."""
         (y,) = node.outputs
         lines, axis = self._lines[y.name], self._prefix.axes[y.name]
         readings = {each.value.name: each for each in self._prefix.readings[id(node)]}

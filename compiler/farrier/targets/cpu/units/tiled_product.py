@@ -123,8 +123,8 @@ class TiledProduct:
         self, points: Floats, rows: Floats, vectors: Floats, tiles: int = 1
     ) -> tuple[Floats, Floats, Floats]:
         """Return three costs of a block in cycles: multiplying, loading the operands from the
-        first-level cache, and storing the results. The block has `points` tiles of `rows` rows,
-        times `vectors` vectors of `tiles` tiles each."""
+        first-level cache, and storing the results. The block is a grid of tiles: `points` tiles of
+        `rows` rows each down, and `vectors` vectors across, each `tiles` tiles wide."""
         unit, depth, lanes = self.unit, self.depth[1], vectors * tiles
         steps = volume(self.contraction.stage, self.contraction.reduction) / depth
         join = unit.join_cycles * self.row_bytes

@@ -1,9 +1,10 @@
-"""A lane of the vector unit: the integer and floating-point operations on sums.
+"""A lane of the vector unit: its integer and floating-point operations, on 32-bit sums
+(`instructions.Alu`).
 
-All floating-point operations are computed as x · y + z with a single rounding, including denormal
-numbers: a sum as x · 1 + z, a product as x · y − 0. The product is at a fixed position in a word of
-78 bits, and the addend is shifted relative to it. Bits of the addend that are shifted out are
-combined into one sticky bit.
+Float additions, subtractions and products are computed as x · y + z with a single rounding,
+including denormal numbers: a sum as x · 1 + z, a product as x · y − 0. The product is at a fixed
+position in a word of 78 bits, and the addend is shifted relative to it. Bits of the addend that are
+shifted out are combined into one sticky bit; so is the whole product under a far larger addend.
 """
 
 from __future__ import annotations
