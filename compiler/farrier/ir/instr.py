@@ -12,7 +12,8 @@
     carried     = Carried(variable, operand first, operand next)
     joined      = Joined(variable, operand then, operand otherwise)
     operand     = Instruction | Variable | Constant | Lanes | Zero | Poison | Symbol
-    variable    = Variable(type, name)       an argument, or a value of a loop or a branch (phi)
+    variable    = Variable(type, name, attributes?)
+                                             an argument, or a value of a loop or a branch (phi)
     constant    = Constant(type, number)                                 the same in every lane
     lanes       = Lanes(type, [number])                                  a number for each lane
     zero        = Zero(type)

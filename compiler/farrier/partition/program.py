@@ -11,7 +11,7 @@ copies of values between the memory spaces in which kernels run.
             | Fail(reason, origin)
             | Branch(condition, [step] then, [step] otherwise, [joined])
             | Repeat(trips?, condition?, again?, iteration, [carried], [slice] read,
-                     [slice] written, [step] body, count?, [grown], origin)
+                     [slice] written, [step] body, count?, [grown], origin, note)
     shape   = Shape(entry, [extent] grid, [extent] block)
     carried = Carried(initial, current, next)
     slice   = Slice(whole, slice)
