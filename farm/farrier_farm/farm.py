@@ -89,7 +89,7 @@ class Farm:
         path = embedded.socket_path(settings.home)
         if settings.redis_url is None and not path.exists():
             raise ServiceError(
-                f"no farm runs in {settings.home}",
+                f"no farm is running in {settings.home}",
                 hint="start `farrier serve` there, or set REDIS_URL to the Redis of the farm",
             )
         blobs = BlobStore(settings)

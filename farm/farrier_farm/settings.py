@@ -188,7 +188,7 @@ class Settings:
             except ValueError:
                 default = _text(field.default)
                 raise UsageError(
-                    f"{variable} is {text!r}", hint=f"{variable}={default} is the default"
+                    f"{variable} is {text!r}", hint=f"the default is {variable}={default}"
                 ) from None
         return cls(**values)
 

@@ -283,7 +283,7 @@ def asks_for_private(request: Request) -> bool:
         return _BOOLEAN.validate_python(request.query_params.get("private", False))
     except ValidationError:
         raise UsageError(
-            "query.private: it is neither true nor false", hint="GET /openapi.json describes it"
+            "query.private: neither true nor false", hint="GET /openapi.json describes it"
         ) from None
 
 
@@ -295,8 +295,8 @@ def check_records(request: Request, viewer: Viewer, relation: Relation) -> None:
     if not is_allowed and not asks_for_private(request):
         refusal = too_low(viewer.name, viewer.role, Role.OPERATOR)
         raise ForbiddenError(
-            f"these are the records that all users share: {refusal.message}",
-            hint=f"{refusal.hint}; private=true (--private) is about your own",
+            f"tuning records that all users share: {refusal.message}",
+            hint=f"{refusal.hint}; private=true (--private) selects your own records",
         )
 
 
@@ -307,8 +307,8 @@ async def check(request: Request) -> None:
     rule = TABLE.get(operation)
     if rule is None:
         raise ForbiddenError(
-            f"{' '.join(operation)} has no rule of access, so nobody may ask for it",
-            hint="a defect of Farrier: farrier_server.access declares the rules",
+            f"{' '.join(operation)} has no access rule, so nobody may use it",
+            hint="this is a defect of Farrier: farrier_server.access declares the rules",
         )
     if rule.least is None:
         return
@@ -324,9 +324,9 @@ def too_low(name: str, role: Role, least: Role) -> ForbiddenError:
     """Return the error for the user `name`, whose `role` is below `least`, the lowest role that is
     allowed."""
     return ForbiddenError(
-        f"this takes the role {least}, and {name} has the role {role}",
-        hint="an admin of the farm grants roles: farrier tokens add NAME --role "
-        f"{least} makes a token with this one",
+        f"this needs the role {least}, but {name} has the role {role}",
+        hint=f"an admin of the farm assigns roles: farrier tokens add NAME --role {least} "
+        "creates a token with this role",
     )
 
 
@@ -335,15 +335,15 @@ def _refused(job: Job, relation: Relation) -> ForbiddenError | PrivateError:
     if relation is Relation.READS_JOB and is_private(job):
         return PrivateError(
             f"job {job.id} is private to {job.owner}",
-            hint="ask with a token of theirs; others see how it stands, and no more",
+            hint="use a token of this user; other users may see only the state of the job",
         )
     whose = {
-        Relation.READS_JOB: "its results are for its owner, their group and admins",
-        Relation.STOPS_JOB: "its owner, their group and operators may cancel it",
-        Relation.CHANGES_JOB: "its owner and admins may change it",
+        Relation.READS_JOB: "only its owner, their group and admins may read its results",
+        Relation.STOPS_JOB: "only its owner, their group and operators may cancel it",
+        Relation.CHANGES_JOB: "only its owner and admins may change it",
     }[relation]
     return ForbiddenError(
-        f"job {job.id} is a job of {job.owner}: {whose}",
+        f"job {job.id} belongs to {job.owner}: {whose}",
         hint=f"ask {job.owner}, or an admin for a token of the same group",
     )
 

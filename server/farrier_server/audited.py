@@ -69,7 +69,7 @@ class Audited:
             else:
                 await run_in_threadpool(self.farm.audit.note, entry)
         except FarrierError as error:
-            _log.warning("the audit log lacks what this log has: %s", error.message)
+            _log.warning("an action in this log is missing in the audit log: %s", error.message)
 
 
 def _entry(scope: Scope, status: int, body: bytes) -> Entry | None:

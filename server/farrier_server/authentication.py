@@ -83,7 +83,8 @@ class Authentication:
             if not hmac.compare_digest(said.encode(), session.csrf.encode()):
                 raise CsrfError(
                     f"the {CSRF_HEADER} is wrong" if said else f"the request has no {CSRF_HEADER}",
-                    hint="GET /v1/session tells it; a request with a token needs none",
+                    hint="GET /v1/session returns the value; a request with a token does "
+                    "not need this header",
                 )
         if await run_in_threadpool(self._logouts.has, session.id):
             raise sessions.over(session)
@@ -97,13 +98,14 @@ class Authentication:
         if user is None:
             raise AuthenticationError(
                 "the token is wrong",
-                hint="`farrier up` names the installation's at its start; "
-                "`farrier tokens add NAME` makes another",
+                hint="`farrier up` prints the installation's token when it starts; "
+                "`farrier tokens add NAME` creates another token",
             )
         if user.has_expired:
             raise ExpiredError(
                 f"the token of {user.name} has expired",
-                hint=f"an admin makes another one: farrier tokens rotate {user.name} --expires 30d",
+                hint=f"an admin can create a new one: farrier tokens rotate {user.name} "
+                "--expires 30d",
             )
         return user
 

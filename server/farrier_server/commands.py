@@ -18,7 +18,7 @@ KeyOption = Annotated[Path | None, typer.Option(help="PEM file of its key [env F
 
 def serve(
     host: HostOption = None,
-    port: Annotated[int | None, typer.Option(help="Of the REST API [8440].")] = None,
+    port: Annotated[int | None, typer.Option(help="The port of the REST API [8440].")] = None,
     tls_cert: CertOption = None,
     tls_key: KeyOption = None,
 ) -> None:
@@ -32,7 +32,7 @@ def serve(
 
 def broker(
     host: HostOption = None,
-    port: Annotated[int | None, typer.Option(help="Of the broker [8441].")] = None,
+    port: Annotated[int | None, typer.Option(help="The port of the broker [8441].")] = None,
     tls_cert: CertOption = None,
     tls_key: KeyOption = None,
 ) -> None:

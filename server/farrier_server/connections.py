@@ -125,9 +125,9 @@ class Connections:
         serving = self._serving[user] - (connection.serves == user)
         if user != DEFAULT and serving >= self.most // 2:
             raise TooManyRequestsError(
-                f"{serving} connections of {user} have a request under way, and no more are taken",
-                hint="end some; the server's limit of open files (ulimit -Hn) decides on how many "
-                "there are",
+                f"{serving} connections of {user} have a request in progress, the maximum",
+                hint="close some of them; the maximum depends on the server's limit of "
+                "open files (ulimit -Hn)",
                 limit=CONNECTIONS,
             )
         self._move(connection)
@@ -214,7 +214,9 @@ class Connection(H11Protocol):
         if self._head is None:
             return  # The timer is uvicorn's own, and a request has come meanwhile.
         if self.conn.our_state is h11.IDLE and self.conn.trailing_data[0]:
-            self._refuse(SlowError(f"the head of the request did not arrive within {HEAD_S:g} s"))
+            self._refuse(
+                SlowError(f"the headers of the request did not arrive within {HEAD_S:g} s")
+            )
         else:
             self._close()
 
@@ -223,7 +225,7 @@ class Connection(H11Protocol):
         other connections serve requests, `to` is this connection itself: its client is then
         answered with BusyError."""
         if to is self:
-            self._refuse(BusyError(f"all {self._all.most} connections have a request under way"))
+            self._refuse(BusyError(f"all {self._all.most} connections have a request in progress"))
         else:  # Abort at once: an orderly close would wait for the client.
             self._all.leave(self)
             self.transport.abort()
@@ -235,7 +237,7 @@ class Connection(H11Protocol):
         self._refuse(
             UsageError(
                 "the request cannot be read",
-                hint=f"HTTP/1.1, with a head of at most {limit} bytes",
+                hint=f"requests must use HTTP/1.1, with headers of at most {limit} bytes",
             )
         )
 

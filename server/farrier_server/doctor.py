@@ -69,7 +69,7 @@ def _redis(client: Client) -> Findings:
     )
     yield Finding("redis", True, detail)
     for shortcoming in shortcomings:
-        hint = "set it there: what is acknowledged may be lost as it is"
+        hint = "correct the setting; otherwise acknowledged data may be lost"
         yield Finding("redis durability", False, shortcoming, hint)
 
 
@@ -97,10 +97,12 @@ def _blobs(farm: Farm) -> Findings:
     home = farm.settings.home
     free = shutil.disk_usage(home).free
     if not same:
-        hint = f"look at the disk of {home}: it gives other bytes than it got"
+        hint = f"check the disk of {home}: it returned other bytes than were written"
         yield Finding("blob store", False, "a blob read back differs", hint)
     else:
-        yield Finding("blob store", True, f"{home} keeps blobs, {free / 1e9:.1f} GB are free")
+        yield Finding(
+            "blob store", True, f"{home} can store blobs; {free / 1000000000.0:.1f} GB are free"
+        )
 
 
 def _builders(farm: Farm) -> Findings:
@@ -126,16 +128,16 @@ def _trainer(farm: Farm) -> Findings:
     if state.outcome is None or state.decided is None:
         return
     ago = (time.time() - state.decided) / 60
-    last = f"it trained {ago:.0f} min ago: {state.outcome.reason}"
+    last = f"the last training, {ago:.0f} min ago: {state.outcome.reason}"
     if state.in_use is None:
-        yield Finding("trainer", True, f"{last}; jobs begin with the cost model that ships")
+        yield Finding("trainer", True, f"{last}; jobs begin with the built-in cost model")
         return
     version = f"version {state.in_use.number} of the cost model"
     try:
         farm.blobs.verified(state.in_use.blob)
     except FarrierError as error:
-        detail = f"{version} is in use, and jobs begin with the one that ships: {error.message}"
-        hint = "`farrier cost-model rollback` uses the version before"
+        detail = f"{version} is in use, but jobs begin with the built-in one: {error.message}"
+        hint = "`farrier cost-model rollback` selects the previous version"
         yield Finding("trainer", False, detail, hint)
     else:
         yield Finding("trainer", True, f"{last}; jobs begin with {version}")
@@ -147,7 +149,7 @@ def _broker(settings: Settings) -> Findings:
     address = local_address(settings.broker_host, settings.broker_port)
     token = load_token(settings, TokenRole.DEVICE)
     if token is None:
-        error = ServiceError("there is no device token", hint="`farrier broker` makes one")
+        error = ServiceError("there is no device token", hint="`farrier broker` creates it")
         yield Finding.failed("broker", error)
         return
     session = device_pb2.Session(device_id="farrier-doctor", id="none")
@@ -158,18 +160,21 @@ def _broker(settings: Settings) -> Findings:
         stub = device_pb2_grpc.BrokerStub(link)  # type: ignore[no-untyped-call]
         try:
             stub.Heartbeat(request, metadata=metadata, timeout=_RPC_S)
-            code, details = grpc.StatusCode.OK, "it knows a session that nobody opened"
+            code, details = grpc.StatusCode.OK, "the broker accepted a session that does not exist"
         except grpc.RpcError as failure:
             code, details = failure.code(), failure.details()
     took = (time.perf_counter() - begin) * 1e3
     if code is grpc.StatusCode.NOT_FOUND:
         tls = "without TLS" if settings.tls_cert is None else "TLS"
-        yield Finding("broker", True, f"{address} answers after {took:.0f} ms, {tls}, token taken")
+        yield Finding(
+            "broker", True, f"{address} answers after {took:.0f} ms, {tls}, and accepts the token"
+        )
         return
     hints = {
         grpc.StatusCode.UNAVAILABLE: "start `farrier broker`, or see its log; "
-        "FARRIER_BROKER_HOST and FARRIER_BROKER_PORT say where it listens",
-        grpc.StatusCode.UNAUTHENTICATED: "it has read another token: start it and the agents anew",
+        "FARRIER_BROKER_HOST and FARRIER_BROKER_PORT set its address",
+        grpc.StatusCode.UNAUTHENTICATED: "the broker has another token: restart the broker "
+        "and the agents",
     }
     detail = f"{address}: {code.name.lower()}: {details}"
     yield Finding("broker", False, detail, hints.get(code, "see the log of `farrier broker`"))
@@ -205,9 +210,9 @@ def _measured(farm: Farm, device: Device, wait_s: float) -> Finding:
         return Finding.failed(what, error)
     took = time.perf_counter() - begin
     if result is None:
-        busy = f"it measures batch {device.lease}" if device.lease else "it took no batch"
-        hint = "see its agent's log; --wait waits longer for one that is busy"
-        return Finding(what, False, f"nothing came back in {took:.0f} s: {busy}", hint)
+        busy = f"it measures batch {device.lease}" if device.lease else "it accepted no batch"
+        hint = "see the log of its agent; --wait sets a longer time for a busy device"
+        return Finding(what, False, f"no result in {took:.0f} s: {busy}", hint)
     if result.fault is not None:
         return Finding(what, False, f"{result.fault}: {result.message}", "see its agent's log")
     (outcome,) = result.results
@@ -216,8 +221,8 @@ def _measured(farm: Farm, device: Device, wait_s: float) -> Finding:
     return Finding(
         what,
         True,
-        f"back after {took:.2f} s, of which it ran {result.run_s:.2f}; "
-        f"{outcome.undisturbed_ns * 1e-3:.1f} µs a call, sandbox {result.sandbox or 'none'}",
+        f"a result after {took:.2f} s, of which {result.run_s:.2f} s were the run; "
+        f"{outcome.undisturbed_ns * 0.001:.1f} µs a call, sandbox {result.sandbox or 'none'}",
     )
 
 
@@ -226,7 +231,7 @@ def _request(farm: Farm, device: Device) -> MeasureRequest:
     NotFoundError if the device has no class."""
     its_class = farm.devices.device_class(device.device_class)
     if its_class is None:
-        raise NotFoundError(f"no class {device.device_class!r}", hint="let it register again")
+        raise NotFoundError(f"no class {device.device_class!r}", hint="restart its agent")
     target = its_class.target
     code = tuple(
         CodeObject(farm.blobs.put(content), kind)

@@ -39,7 +39,7 @@ def secure(settings: Settings, host: str) -> Tls | None:
     cert, key = settings.tls_cert, settings.tls_key
     if (cert is None) != (key is None):
         raise UsageError(
-            "TLS needs a certificate and its key, and only one is set",
+            "TLS needs a certificate and its key, but only one of them is set",
             hint="FARRIER_TLS_CERT=cert.pem FARRIER_TLS_KEY=key.pem",
         )
     if cert is not None and key is not None:
@@ -49,12 +49,12 @@ def secure(settings: Settings, host: str) -> Tls | None:
     if not is_loopback(host):
         if not settings.insecure_private_network:
             raise UsageError(
-                f"refusing to listen on {host} without TLS: tokens would travel in clear",
+                f"refusing to listen on {host} without TLS: tokens would be sent unencrypted",
                 hint="FARRIER_TLS_CERT=cert.pem FARRIER_TLS_KEY=key.pem, or --host 127.0.0.1",
             )
         _log.warning(
-            "listening on %s WITHOUT TLS (FARRIER_INSECURE_PRIVATE_NETWORK): "
-            "whoever reads this network reads the tokens",
+            "listening on %s WITHOUT TLS (FARRIER_INSECURE_PRIVATE_NETWORK): anyone who can "
+            "read the traffic of this network can read the tokens",
             host,
         )
     return None
@@ -86,7 +86,7 @@ def listen(host: str, port: int) -> socket.socket:
         listener.close()
         raise UsageError(
             f"cannot listen on {host}:{port}: {error.strerror or error}",
-            hint="another server may run there; --port picks another port",
+            hint="another server may be running there; --port selects another port",
         ) from error
 
 

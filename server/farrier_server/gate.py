@@ -209,7 +209,7 @@ async def _session_of(request: Request) -> Session:
     caller: Caller = request.scope[CALLER]
     if caller.session is None:
         raise AuthenticationError(
-            "the request has a token and no session", hint="POST /v1/session opens one"
+            "the request has a token and no session", hint="POST /v1/session creates a session"
         )
     return caller.session
 
@@ -278,7 +278,7 @@ async def _buffered(request: Request, most_bytes: int) -> Receive:
     time, ClientDisconnect.
     """
     too_large = problems.TooLargeError(
-        f"the body is larger than {most_bytes} bytes", hint="POST /v1/uploads takes models"
+        f"the body is larger than {most_bytes} bytes", hint="upload models with POST /v1/uploads"
     )
     if int(request.headers.get("content-length", "0")) > most_bytes:
         raise too_large

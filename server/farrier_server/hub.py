@@ -133,9 +133,9 @@ class Hub:
                     for watcher in self._watchers[stream]:
                         watcher.hand_over(streams[stream])
         except FarrierError as error:
-            _log.warning("event streams end: %s", error)
+            _log.warning("the event streams are closed: %s", error)
         except Exception:
-            _log.exception("event streams end")
+            _log.exception("the event streams are closed")
         for watchers in self._watchers.values():
             for watcher in watchers:
                 watcher.end()

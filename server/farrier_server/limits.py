@@ -114,7 +114,7 @@ class Limits:
         self._check_share(user, use, pool)
         if self.taken[pool] >= PLACES[pool]:
             raise BusyError(
-                f"{PLACES[pool]} {_CALLED[pool]} are under way, and no more are taken",
+                f"{PLACES[pool]} {_CALLED[pool]} are in progress, the maximum",
                 retry_after_s=_RETRY_S[pool],
             )
         self._check_rate(user, use)
@@ -152,7 +152,7 @@ class Limits:
         now = self._clock()
         if now >= self._told.get((user, limit), -math.inf) + TOLD_S:
             self._told[user, limit] = now
-            _log.warning("%s is refused requests: %s", user, error.message)
+            _log.warning("requests of %s are refused: %s", user, error.message)
 
     def _use(self, user: str) -> _Use:
         use = self._users.get(user)
@@ -168,14 +168,13 @@ class Limits:
         places, field = PLACES[pool], _FIELDS[pool]
         share = getattr(self._settings, field)
         if user == DEFAULT:
-            share, way_out = places - places // 10, "the installation's token may have no more"
+            share, way_out = places - places // 10, "the installation's token may not have more"
         else:
-            way_out = f"{variable_of(field)} is the limit"
+            way_out = f"the limit is {variable_of(field)}"
         if 0 < share <= use.places[pool]:
             raise TooManyRequestsError(
-                f"{use.places[pool]} {_CALLED[pool]} of {user} are under way, and no more are "
-                "taken",
-                hint=f"try again in {_RETRY_S[pool]} s, or end some; {way_out}",
+                f"{use.places[pool]} {_CALLED[pool]} of {user} are in progress, the maximum",
+                hint=f"try again in {_RETRY_S[pool]} s, or end some of them; {way_out}",
                 retry_after_s=_RETRY_S[pool],
                 limit=pool,
             )
@@ -192,8 +191,8 @@ class Limits:
         if use.tokens < 1:
             wait_s = math.ceil((1 - use.tokens) / rate)
             raise TooManyRequestsError(
-                f"{user} has sent more than {rate:g} requests a second for a while",
-                hint=f"try again in {wait_s} s; {variable_of('request_rate_of_user')} is the limit",
+                f"{user} has exceeded {rate:g} requests a second for some time",
+                hint=f"try again in {wait_s} s; the limit is {variable_of('request_rate_of_user')}",
                 retry_after_s=wait_s,
                 limit=RATE,
             )

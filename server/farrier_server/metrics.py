@@ -32,17 +32,19 @@ class Metrics:
         self._registry = CollectorRegistry()
         self.requests = Histogram(
             "farrier_http_request_seconds",
-            "Time until an answer begins",
+            "The time until an answer begins",
             ("method", "route", "status"),
             registry=self._registry,
         )
         self.streams = Gauge(
             "farrier_http_requests_open",
-            "Requests that are not answered whole, event streams among them",
+            "The number of requests in progress, including event streams",
             registry=self._registry,
         )
         version = importlib.metadata.version("farrier")
-        Info("farrier_build", "What runs here", registry=self._registry).info({"version": version})
+        Info("farrier_build", "The version of Farrier", registry=self._registry).info(
+            {"version": version}
+        )
         ProcessCollector(registry=self._registry)
         self._registry.register(LimitsCollector(limits))
         self._registry.register(FarmCollector(farm))
@@ -62,14 +64,20 @@ class LimitsCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         refused = CounterMetricFamily(
-            "farrier_refusals", "Requests refused for a limit of their user", labels=["limit"]
+            "farrier_refusals",
+            "The number of requests that were refused because of a limit per user",
+            labels=["limit"],
         )
         for limit, count in dict(self._limits.refused).items():
             refused.add_metric([limit], count)
         yield refused
-        taken = GaugeMetricFamily("farrier_places_taken", "Under way, by pool", labels=["pool"])
+        taken = GaugeMetricFamily(
+            "farrier_places_taken", "The number of requests in progress, by pool", labels=["pool"]
+        )
         of_one = GaugeMetricFamily(
-            "farrier_places_taken_by_one", "The most that one user has", labels=["pool"]
+            "farrier_places_taken_by_one",
+            "The highest number of requests in progress of one user, by pool",
+            labels=["pool"],
         )
         for pool, most in self._limits.most().items():
             taken.add_metric([pool], self._limits.taken[pool])
@@ -102,10 +110,14 @@ class FarmCollector(Collector):
                 self._records(),
             ]
         except ServiceError as error:
-            _log.warning("metrics of the farm are missing: %s", error)
+            _log.warning("the metrics of the farm are missing: %s", error)
             metrics = []
-        yield GaugeMetricFamily("farrier_redis_up", "Whether Redis answers", value=bool(metrics))
-        room = GaugeMetricFamily("farrier_blobs_free_bytes", "Room on the disk of the blobs")
+        yield GaugeMetricFamily(
+            "farrier_redis_up", "1 if Redis answers, otherwise 0", value=bool(metrics)
+        )
+        room = GaugeMetricFamily(
+            "farrier_blobs_free_bytes", "The free space on the disk of the blobs"
+        )
         room.add_metric([], shutil.disk_usage(self._farm.settings.home).free)
         yield room
         yield from metrics
@@ -115,20 +127,22 @@ class FarmCollector(Collector):
         return iter(())
 
     def _jobs(self) -> Iterator[Metric]:
-        states = GaugeMetricFamily("farrier_jobs", "Jobs that are kept", labels=["state"])
+        states = GaugeMetricFamily("farrier_jobs", "The number of jobs, by state", labels=["state"])
         for state in State:
             states.add_metric([state], self._farm.jobs.leases.count(state))
         yield states
 
     def _batches(self) -> Iterator[Metric]:
         leases = self._farm.measurements.leases
-        states = GaugeMetricFamily("farrier_batches", "Batches by state", labels=["state"])
+        states = GaugeMetricFamily(
+            "farrier_batches", "The number of batches, by state", labels=["state"]
+        )
         for state in (State.QUEUED, State.RUNNING):
             states.add_metric([state], leases.count(state))
         yield states
         queues = GaugeMetricFamily(
             "farrier_batch_queue_length",
-            "Batches queued or leased, by device class",
+            "The number of queued or leased batches, by device class",
             labels=["class"],
         )
         for device_class in self._farm.devices.classes():
@@ -137,23 +151,29 @@ class FarmCollector(Collector):
 
     def _builds(self) -> Iterator[Metric]:
         builds = self._farm.builds
-        states = GaugeMetricFamily("farrier_builds", "Builds by state", labels=["state"])
+        states = GaugeMetricFamily(
+            "farrier_builds", "The number of builds, by state", labels=["state"]
+        )
         for state in (State.QUEUED, State.RUNNING):
             states.add_metric([state], builds.leases.count(state))
         yield states
         yield GaugeMetricFamily(
             "farrier_builders",
-            "Builders of this server's version that are alive",
+            "The number of running builders with this server's version",
             value=len(builds.builders()),
         )
 
     def _devices(self) -> Iterator[Metric]:
         devices = self._farm.devices
         yield GaugeMetricFamily(
-            "farrier_devices_connected", "Quarantined ones included", value=devices.beating()
+            "farrier_devices_connected",
+            "The number of connected devices, including those in quarantine",
+            value=devices.beating(),
         )
         by_class = GaugeMetricFamily(
-            "farrier_devices", "Connected, and not in quarantine", labels=["class"]
+            "farrier_devices",
+            "The number of connected devices that are not in quarantine, by class",
+            labels=["class"],
         )
         for device_class in devices.classes():
             by_class.add_metric([device_class.id], devices.serving(device_class.id))
@@ -161,10 +181,10 @@ class FarmCollector(Collector):
 
     def _events(self) -> Iterator[Metric]:
         jobs = CounterMetricFamily(
-            "farrier_job_changes", "Changes of jobs to a state", labels=["state"]
+            "farrier_job_changes", "The number of changes of jobs to a state", labels=["state"]
         )
         devices = CounterMetricFamily(
-            "farrier_device_events", "What happened to devices", labels=["what"]
+            "farrier_device_events", "The number of events of devices, by event", labels=["what"]
         )
         families = {"job": jobs, "device": devices}
         for name, count in self._farm.news.counts().items():
@@ -177,16 +197,18 @@ class FarmCollector(Collector):
         by_user = self._farm.quotas.device_seconds()
         yield GaugeMetricFamily(
             "farrier_device_seconds_today",
-            "In which devices measured for jobs, since midnight (UTC)",
+            "The time in which devices have measured for jobs since midnight (UTC)",
             value=sum(by_user.values()),
         )
         yield GaugeMetricFamily(
             "farrier_device_seconds_today_by_one",
-            "The most of these for one user",
+            "The longest such time of one user",
             value=max(by_user.values(), default=0.0),
         )
 
     def _records(self) -> Metric:
         return CounterMetricFamily(
-            "farrier_records", "Tuning records that were added", value=self._farm.records.count()
+            "farrier_records",
+            "The number of tuning records that were added",
+            value=self._farm.records.count(),
         )

@@ -223,8 +223,8 @@ async def _defect(request: Request, error: Exception) -> Response:
     return respond(
         describe(
             500,
-            detail="the server failed to handle the request: a defect of Farrier",
-            hint="the server's log holds the traceback",
+            detail="the server could not handle the request: this is a defect of Farrier",
+            hint="the server's log contains the traceback",
             code="internal",
         )
     )

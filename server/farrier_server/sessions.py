@@ -77,17 +77,15 @@ class Sessions:
         payload, _, signature = rest.partition(".")
         fields = _decoded(payload) if version == _VERSION else None
         if fields is None:
-            raise SessionError("the session cookie is none of this server's", hint=_AGAIN)
+            raise SessionError("the session cookie is not from this server", hint=_AGAIN)
         user = self._users.named(fields["owner"])
         key = secrets.token_bytes(32) if user is None else self._key(user)
         if not hmac.compare_digest(signature.encode(), _mac(key, "cookie", payload).encode()):
             raise SessionError(
-                "the session is over: the token that opened it was removed or changed", hint=_AGAIN
+                "the session has ended: its token was removed or changed", hint=_AGAIN
             )
         if user is None or user.has_expired:
-            raise SessionError(
-                "the session is over: the token that opened it has expired", hint=_AGAIN
-            )
+            raise SessionError("the session has ended: its token has expired", hint=_AGAIN)
         if fields["expires"] <= time.time():
             raise SessionError("the session has expired", hint=_AGAIN)
         csrf = _mac(key, "csrf", payload)

@@ -125,7 +125,7 @@ def test_users_get_tokens_of_their_own(farrier: Callable[..., Any]) -> None:
     assert len(farrier(*bob).stdout.strip()) >= 40
     assert "bob  operator  group lab  since " in farrier("tokens", "list").stdout
     for words, message in (
-        (("--expires", "soon"), "'soon' is not a time"),
+        (("--expires", "soon"), "'soon' is not a valid expiry time"),
         (("--expires", "2001-01-01"), "would have expired already"),
         (("--group", "a b"), "'a b' is not a name for a group"),
         (("--role", "root"), "'root' is not one of 'user', 'operator', 'admin'"),

@@ -52,7 +52,7 @@ def test_a_user_is_offered_what_they_may_do(visit, up, network):
     page.goto(f"/jobs/{other}")
     expect(page.get_by_role("heading", name="No such job")).to_be_visible()
     page.goto("/users")
-    expect(page.get_by_role("alert").first).to_contain_text("takes the role operator")
+    expect(page.get_by_role("alert").first).to_contain_text("needs the role operator")
 
 
 def test_an_operator_sees_how_a_job_stands(visit, up, network):

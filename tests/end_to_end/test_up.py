@@ -48,7 +48,7 @@ def test_everything_is_there_after_a_stop_and_after_a_kill(make_up, model, tmp_p
 def test_a_second_one_in_the_same_home_is_told_so(up):
     done = up.command("up")
     assert done.returncode == 15
-    assert f"farrier up runs in {up.home} already (process {up.process.pid})" in done.stderr
+    assert f"farrier up is already running in {up.home} (process {up.process.pid})" in done.stderr
 
 
 def test_a_role_that_was_stopped_is_told_of(up):

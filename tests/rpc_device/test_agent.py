@@ -352,7 +352,7 @@ class TestConnection:
         running = start()
         running.join()
         assert isinstance(running.error, UsageError)
-        assert "speaks version 1 of the protocol" in str(running.error)
+        assert "uses version 1 of the protocol" in str(running.error)
         assert "update the farm's server" in str(running.error)
 
 

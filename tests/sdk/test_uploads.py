@@ -352,6 +352,7 @@ def test_the_limit_of_the_server_is_named_with_the_file(farm_settings, start_ser
     small = start_service(dataclasses.replace(farm_settings, max_upload_bytes=10 * MB))
     with small.client() as client, pytest.raises(InvalidModelError) as raised:
         client.submit(model, verify=False)
-    assert f"m.onnx.data: the file has {16 * MB} bytes, the server takes {10 * MB}" in str(
-        raised.value
+    assert (
+        f"m.onnx.data: the file has {16 * MB} bytes; the server accepts at most {10 * MB}"
+        in str(raised.value)
     )

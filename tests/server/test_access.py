@@ -76,7 +76,7 @@ def test_an_operation_without_a_rule_is_refused(service, monkeypatch):
     monkeypatch.setattr("farrier_server.access.TABLE", rules)
     answer = service.http().get("/v1/jobs")
     assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
-    assert "GET /v1/jobs has no rule" in answer.json()["detail"]
+    assert "GET /v1/jobs has no access rule" in answer.json()["detail"]
 
 
 def test_every_role_is_held_to_its_rules(as_user):
@@ -94,7 +94,7 @@ def test_every_role_is_held_to_its_rules(as_user):
             if is_refused and method != "HEAD":
                 problem = answer.json()
                 assert problem["code"] == "forbidden"
-                assert f"takes the role {least}" in problem["detail"]
+                assert f"needs the role {least}" in problem["detail"]
                 assert f"--role {least}" in problem["hint"]
 
 
@@ -437,7 +437,7 @@ def test_the_sdk_and_the_command_line_do_the_same(service, capsys):
         assert "default: admin" in farrier("me")
         with Client(service.url, token) as ann:
             assert (ann.users.me().name, ann.users.me().role) == ("ann", "user")
-            with pytest.raises(ForbiddenError, match="takes the role admin"):
+            with pytest.raises(ForbiddenError, match="needs the role admin"):
                 ann.users.add("bob")
             new = farrier("rotate", "ann")
             with pytest.raises(AuthenticationError):

@@ -200,7 +200,7 @@ def test_an_update_is_served_as_one_version_without_a_restart(tmp_path):
     assert after != before
     old, new = asyncio.run(ask(before[1], after[1]))
     assert (old.status_code, new.text) == (404, "12")
-    assert "load the page anew" in old.json()["hint"]
+    assert "reload the page" in old.json()["hint"]
     (tmp_path / "index.html").unlink()  # half an update
     assert named() == after
 

@@ -181,11 +181,11 @@ def test_tokens_that_do_not_count_say_why(broker):
     enrol(broker, token=used)
     expired = invite("late", expires_s=0.001).token
     for token, name, code, words in (
-        (used, "", DENIED, "was used already, by used"),
+        (used, "", DENIED, "was already used by used"),
         (expired, "", DENIED, "expired"),
         (invite("pi").token, "board", DENIED, "is for the device pi, not for board"),
-        ("nonsense", "pi", UNKNOWN, "nobody made"),
-        ("x" * 5000, "pi", UNKNOWN, "nobody made"),
+        ("nonsense", "pi", UNKNOWN, "unknown or invalid"),
+        ("x" * 5000, "pi", UNKNOWN, "unknown or invalid"),
         (invite("rock").token, "no name", grpc.StatusCode.INVALID_ARGUMENT, "no name"),
     ):
         with refusal(code) as raised:
@@ -196,7 +196,7 @@ def test_tokens_that_do_not_count_say_why(broker):
     assert "--enrol" in told(raised)
     with refusal(grpc.StatusCode.INVALID_ARGUMENT):
         enrol(broker, "new", nonce=b"short")
-    with pytest.raises(ConflictError, match="enrolled already"):
+    with pytest.raises(ConflictError, match="already enrolled"):
         invite("used")
 
 
@@ -245,7 +245,7 @@ def test_the_newest_token_of_a_name_alone_counts_and_none_from_before_a_revocati
         device("pi", token=newest)
         with refusal(UNKNOWN) as raised:
             enrol(broker, token=lost)
-        assert "a later one took its place" in told(raised)
+        assert "a later token may have replaced it" in told(raised)
     early = invite("pi", again=True).token
     broker.farm.enrolments.revoke("pi")
     with refusal(UNKNOWN):

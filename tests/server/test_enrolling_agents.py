@@ -145,7 +145,7 @@ def test_what_an_agent_cannot_enrol_with_is_said(broker, launch, tmp_path):
             11,
             "is for the device pi, not for x",
         ),
-        (launch("wrong", token=None, enrol="nonsense"), 11, "nobody made this enrolment token"),
+        (launch("wrong", token=None, enrol="nonsense"), 11, "this enrolment token is unknown"),
     ):
         returned, said = ended(process)
         assert (returned, words in said) == (code, True), said

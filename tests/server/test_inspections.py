@@ -174,6 +174,6 @@ def test_the_document_is_held_to_its_schema(service, text, status):
         assert answer.json()["inspection"] == GOOD
         assert InspectionDocument.model_validate(GOOD)
     else:
-        assert "ask for it anew" in answer.json()["hint"]
+        assert "request it again" in answer.json()["hint"]
         assert len(answer.text) < 1000
     assert farm.jobs.list(kind=JobKind.INSPECT)[0][0].state is State.SUCCEEDED

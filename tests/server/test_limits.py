@@ -119,7 +119,7 @@ def test_the_client_waits_where_it_asks_too_often(farm_settings, start_service, 
     with dataclasses.replace(service, token=token).client() as client:
         for _ in range(6):  # 5 of them come at once
             list(client.jobs())
-    assert "ann has sent more than 0.5 requests a second" in caplog.text
+    assert "ann has exceeded 0.5 requests a second" in caplog.text
 
 
 def test_a_full_queue_counts_as_a_refusal(farm_settings, start_service):

@@ -47,7 +47,7 @@ def test_the_kernels_of_a_job(service, worker):  # noqa: F811
             assert kernel["symbol"] in texts["llvm"]
             assert not texts["timeline"]
         assert len(listing["graph"]["nodes"]) > 20
-        with pytest.raises(NotFoundError, match="no texts of a kernel 9999"):
+        with pytest.raises(NotFoundError, match="does not contain the kernel 9999"):
             client.kernel_texts(job.id, 9999)
         listed = http.get("/v1/jobs", params={"kind": "list"}).json()["jobs"]
         assert [listed_job["kind"] for listed_job in listed] == ["list"]
@@ -136,7 +136,7 @@ def test_the_file_is_held_to_its_form(service, compiled, content, status, of_tex
     if status == 200:
         assert answer.json()["listing"] == GOOD
     else:
-        assert "ask for it anew" in answer.json()["hint"]
+        assert "request it again" in answer.json()["hint"]
     texts = http.get(f"/v1/jobs/{compiled}/listing/kernels/0")
     assert texts.status_code == of_texts, texts.text[:300]
     if of_texts == 200:

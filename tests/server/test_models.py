@@ -92,7 +92,7 @@ def test_a_file_of_another_size_is_refused(stored):
     body["files"]["m.onnx.data"]["size"] += 1
     answer = stored.http().post("/v1/models", json=body)
     assert answer.status_code == 422
-    assert "'m.onnx.data' has 8000 bytes, the manifest says 8001" in answer.json()["detail"]
+    assert "'m.onnx.data' has 8000 bytes, but the manifest states 8001" in answer.json()["detail"]
     assert not stored.farm.references.are_there(digest(DATA))
 
 

@@ -129,13 +129,17 @@ def test_a_request_s_log_lines_and_its_answer_have_its_id(installation, start_se
 
 def test_a_warning_in_a_role_s_log_is_news(service):
     with service.farm.announcing("worker"):
-        logging.getLogger("farrier_worker.supervisor").warning("job %s goes back", "j1")
+        logging.getLogger("farrier_worker.supervisor").warning("job %s returns to the queue", "j1")
         logging.getLogger("urllib3").warning("not ours")
         deadline = time.monotonic() + 20
         while not (news := service.farm.events.follow({"": "0-0"}, 1.0)):
             assert time.monotonic() < deadline
     (event,) = news[""]
-    assert event.data == {"kind": "warning", "role": "worker", "message": "job j1 goes back"}
+    assert event.data == {
+        "kind": "warning",
+        "role": "worker",
+        "message": "job j1 returns to the queue",
+    }
 
 
 @pytest.mark.parametrize("status", [404, 401])

@@ -126,7 +126,7 @@ def test_shared_records_are_operators(service, tmp_path):
             lambda: [*ann.export_records()],
             lambda: ann.fastest_schedules("a"),
         ):
-            with pytest.raises(ForbiddenError, match="takes the role operator") as caught:
+            with pytest.raises(ForbiddenError, match="needs the role operator") as caught:
                 refused()
             assert "--private" in caught.value.hint
         assert ann.import_records(path, private=True).added == 1

@@ -52,7 +52,7 @@ def test_private_network_must_be_named_and_is_warned_of(tmp_path, caplog):
 
 
 def test_half_a_certificate_is_refused(tmp_path):
-    with pytest.raises(UsageError, match="only one is set"):
+    with pytest.raises(UsageError, match="only one of them is set"):
         exposure.secure(Settings(home=tmp_path, tls_cert=tmp_path / "cert.pem"), "127.0.0.1")
 
 

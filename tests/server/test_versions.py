@@ -52,6 +52,6 @@ def test_an_agent_that_needs_a_newer_farm_is_told(broker) -> None:
 def test_an_agent_that_is_too_old_is_told(broker, monkeypatch) -> None:
     monkeypatch.setattr(versions, "OLDEST", 2)
     said = _refused(broker.stub())
-    assert "speaks version 1 of the protocol; this farm takes 2 or newer" in said
+    assert "uses version 1 of the protocol; this farm needs version 2 or newer" in said
     assert "update farrier-device on that machine" in said
     assert _register(broker.stub(), protocol=2).session

@@ -258,7 +258,7 @@ def test_an_artifact_waits_for_room(farm: Farm, supervise) -> None:
     supervise(list(JOB_COMMAND), blob_quota_bytes=1 << 22)
     [warning] = wait_until(lambda: _warnings(farm, job.id))
     assert "quota" in warning
-    assert "the job waits 600 s for room" in warning
+    assert "the job waits up to 600 s for free space" in warning
     assert farm.jobs.get(job.id).state is State.RUNNING
     farm.blobs.remove(junk, farm.references.are_there)
     job = wait_until(lambda: (j := farm.jobs.get(job.id)).state.final and j)

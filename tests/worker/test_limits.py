@@ -47,7 +47,7 @@ def test_a_job_that_hangs_ends_with_the_reason(submit, program, supervise, end_o
     job = end_of(job_id)
     assert (job.state, job.attempts, job.crashes) == (State.FAILED, 1, 0)
     assert job.error["code"] == "time-limit"
-    assert "said nothing for 1 s in its step 'start'" in job.error["message"]
+    assert "sent no message for 1 s in its step 'start'" in job.error["message"]
     assert "FARRIER_JOB_SILENCE_S" in job.error["hint"]
 
 

@@ -310,7 +310,7 @@ A_RACE = to_json(
         (_frame({"ask": 1, "measure": "{}", "blobs": []}), "it has no field 'candidates'"),
         (_frame({"ask": 1, "measure": "{}", "blobs": ["5e" * 32]}) + b"f", "descriptor is missing"),
         (_frame({"ask": 1, "measure": "{}", "blobs": ["5e" * 32] * 1001}), "'blobs'"),
-        (_frame({"ask": 1, "measure": A_RACE, "blobs": []}), "did not ask for"),
+        (_frame({"ask": 1, "measure": A_RACE, "blobs": []}), "does not include"),
         (_frame({"ask": 1, "fail": {"code": "dead"}}), "'fail'"),
         (_frame({"ask": "1", "records": True}), "'records'"),
         (_frame({"ready": "landlock"}), "'ready'"),
@@ -339,7 +339,7 @@ def test_a_descriptor_of_no_file_ends_the_attempt(served: Served) -> None:
     wire.send_files(served.sock, [reading])
     served.sock.settimeout(20)
     assert served.sock.recv(1) == b""
-    assert "not a regular file" in served.aborted[0][0]
+    assert "not of a regular file" in served.aborted[0][0]
     os.close(reading)
     os.close(writing)
 

@@ -311,7 +311,7 @@ def test_a_watch_that_could_not_look_looks_again(
     job_id = submit()
     supervise(program("held = b'x' * (150 << 20); time.sleep(60)"), job_memory_bytes=100 << 20)
     assert end_of(job_id).error["code"] == "storage"
-    said = [record.getMessage() for record in caplog.records if "cannot be seen" in record.msg]
+    said = [record.getMessage() for record in caplog.records if "cannot be read" in record.msg]
     assert len(said) == 1
     assert job_id in said[0]
     assert "Too many open files" in said[0]

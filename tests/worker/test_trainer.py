@@ -122,7 +122,7 @@ def test_damaged_definitions_and_implausible_records_are_set_aside_and_named(far
         ("return {}", "malformed"),
         (
             "return {'full': True, 'outcome': {}, 'model': None}",
-            "malformed: ValueError: outcome: it has no field",
+            "malformed message: ValueError: outcome: it has no field",
         ),
         ("return {'full': True, 'outcome': 'x' * (33 << 20)}", "a frame of"),
     ],

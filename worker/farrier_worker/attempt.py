@@ -173,19 +173,19 @@ class Attempt:
 
 def _past_deadline(settings: Settings) -> TimeLimitError:
     return TimeLimitError(
-        f"the job has run for {settings.job_deadline_s:g} s, all its attempts together, "
-        "and may not run for longer",
-        hint="raise FARRIER_JOB_DEADLINE_S, or give it a smaller --budget or --trials; "
-        "what it measured is kept and used when the model is submitted again",
+        f"the job has run for {settings.job_deadline_s:g} s in all its attempts, and may not "
+        "run for longer",
+        hint="raise FARRIER_JOB_DEADLINE_S, or use a smaller --budget or --trials; the "
+        "measurements are kept, and are used when the model is submitted again",
     )
 
 
 def _silent(settings: Settings, step: str) -> TimeLimitError:
     return TimeLimitError(
-        f"the job's process has said nothing for {settings.job_silence_s:g} s in its step "
-        f"{step!r}: it hangs, or it was stopped",
-        hint="compile the model alone with `farrier compile -v` to see where it stays; "
-        "raise FARRIER_JOB_SILENCE_S where one step of a large model takes so long",
+        f"the job's process has sent no message for {settings.job_silence_s:g} s in its step "
+        f"{step!r}: it hangs or was stopped",
+        hint="compile the model alone with `farrier compile -v` to find the slow step; "
+        "raise FARRIER_JOB_SILENCE_S if a step of a large model takes this long",
     )
 
 

@@ -39,7 +39,7 @@ class BuildProcess(SandboxedProcess):
                 case {"built": str(answer)} if answer.isascii():
                     return answer
                 case _:
-                    raise ProcessEndedError("said something malformed", is_to_blame=True)
+                    raise ProcessEndedError("sent a malformed message", is_to_blame=True)
         finally:
             self.used = time.monotonic()
 

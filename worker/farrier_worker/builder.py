@@ -85,7 +85,7 @@ class Builder:
                 try:
                     self._step()
                 except ServiceError as error:
-                    _log.warning("%s; going on when it answers", error.message)
+                    _log.warning("%s; continuing when it answers", error.message)
                     time.sleep(_PAUSE_S)
                 time.sleep(_TICK_S)
         finally:
@@ -109,7 +109,7 @@ class Builder:
     def _step(self) -> None:
         now = time.monotonic()
         if self._drain_by is not None and now >= self._drain_by:
-            self._stop_all("the builder was told to stop")
+            self._stop_all("the builder was stopped")
         if now < self._renew_at:
             return
         self._renew_at = now + min(_RENEW_S, self._farm.settings.lease_s / 3)
@@ -123,7 +123,7 @@ class Builder:
             held = list(self._busy)
         if held:
             for build in builds.renew(self.name, held):
-                self._stop(build, "its build is another's by now, or nobody's")
+                self._stop(build, "its build was removed, or is leased to another builder")
 
     def _work(self) -> None:
         """Lease and compile builds one after another; each thread runs this method."""
@@ -134,7 +134,7 @@ class Builder:
                     with logs.about(job=build.job), contextlib.suppress(StaleLeaseError):
                         self._do(build)
             except ServiceError as error:
-                _log.warning("%s; going on when it answers", error.message)
+                _log.warning("%s; continuing when it answers", error.message)
                 time.sleep(_PAUSE_S)
             except Exception:  # A defect costs only this build, whose lease expires.
                 _log.exception("a build failed")
@@ -151,7 +151,7 @@ class Builder:
                 process = self._pool.take(build.job)
             # The system has no more processes, or no room for temporary files.
             except OSError as error:
-                _log.warning("build %s goes back: %s", build.lease.item, error)
+                _log.warning("build %s returns to the queue: %s", build.lease.item, error)
                 self._fails_until = time.monotonic() + _STARTED_AGAIN_S
                 builds.hand_back(build, f"{self.name} cannot start a process: {error}")
                 time.sleep(_STARTED_AGAIN_S)

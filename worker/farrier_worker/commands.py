@@ -10,7 +10,7 @@ import typer
 
 def worker(
     jobs: Annotated[
-        int | None, typer.Option("--jobs", min=1, help="Run so many side by side [1].")
+        int | None, typer.Option("--jobs", min=1, help="The number of jobs to run at once [1].")
     ] = None,
 ) -> None:
     """Run jobs from the farm's queue, each in a process of its own."""
@@ -30,7 +30,9 @@ def worker(
 def builder(
     builds: Annotated[
         int | None,
-        typer.Option("--builds", min=1, help="Compile so many modules at once [one a core]."),
+        typer.Option(
+            "--builds", min=1, help="The number of modules to compile at once [one per core]."
+        ),
     ] = None,
 ) -> None:
     """Compile kernels for the jobs of the farm's workers. A builder only needs Redis."""
@@ -49,7 +51,7 @@ def builder(
 
 def trainer(
     once: Annotated[
-        bool, typer.Option("--once", help="Train now, say what came of it, and end.")
+        bool, typer.Option("--once", help="Train now, print the result, and end.")
     ] = False,
 ) -> None:
     """Train the farm's cost model from time to time, on the records of all jobs."""

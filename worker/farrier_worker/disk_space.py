@@ -34,7 +34,7 @@ def once_there_is_room(
             if time.monotonic() >= deadline:
                 raise
             if not warned:
-                waits = f"the job waits {wait_s:.0f} s for room"
+                waits = f"the job waits up to {wait_s:.0f} s for free space"
                 listener(progress.Warned(f"{error.message}; {waits}"))
                 warned = True
             if over.wait(_PAUSE_S):

@@ -162,7 +162,7 @@ class JobChannelServer:
         try:
             yield
         except (MalformedError, wire.WireError, UnicodeError) as error:
-            self._abort(f"the process said something malformed: {error}", crashed=True)
+            self._abort(f"the process sent a malformed message: {error}", crashed=True)
         except (StaleLeaseError, StoreFullError) as error:
             self._abort(error.message)
         except ServiceError as error:
@@ -299,7 +299,7 @@ class JobChannelServer:
                 raise MalformedError(f"more than {_MOST_BATCHES} batches at once")
             request = _parsed(lambda: request_from_json(text))
             if request.rival is not None and request.rival.engine not in self._job.against:
-                raise MalformedError("a race that its submitter did not ask for")
+                raise MalformedError("a race that the job does not include")
         except BaseException:
             sent.close()
             raise
@@ -365,7 +365,7 @@ class JobChannelServer:
         """End the job as successful, with the newest of its versions as artifact, once its records
         are in the blob store."""
         if not self._farm.jobs.get(self._lease.item).versions:
-            raise MalformedError("an end without an artifact")
+            raise MalformedError("the end of the job, but no artifact")
         self._once_there_is_room(self._farm.records_of(self._job).archives.write)
         self._farm.jobs.succeed_as_it_is(self._lease)
 
@@ -461,7 +461,7 @@ class _Sent(Closing):
         self._files = dict(zip(names, self.files, strict=True))
         if not all(stat.S_ISREG(os.fstat(file).st_mode) for file in self.files):
             self.close()
-            raise MalformedError("a descriptor of what is not a regular file")
+            raise MalformedError("a file descriptor that is not of a regular file")
 
     def path(self, sha256: str) -> Path:
         """Return a path at which this process can open the file, as `BlobSource` requires. Raises

@@ -78,7 +78,7 @@ class RemoteRunner:
                     files.append(os.open(blobs.path(name), os.O_RDONLY | os.O_CLOEXEC))
                 # The source is the caller's, so any exception is possible.
                 except Exception as error:
-                    message = f"blob {name} is not here: {error}"
+                    message = f"blob {name} is missing: {error}"
                     return MeasureResult(
                         fault=DeviceFault.BROKEN, blame=Blame.FARM, message=message
                     )

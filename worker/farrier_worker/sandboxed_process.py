@@ -160,7 +160,7 @@ class SandboxedProcess(Closing):
             wire.send(self._sock, order)
             self.level = str(wire.receive(self._sock).get("ready", ""))
         except (wire.ClosedError, wire.WireError) as error:
-            raise OSError(f"a process within walls ended at its start {error}") from error
+            raise OSError(f"a sandboxed process ended during its start {error}") from error
         self._sock.settimeout(None)
 
     def _holds_more_than(self, most: int) -> bool:
@@ -170,7 +170,7 @@ class SandboxedProcess(Closing):
             return held_bytes(self.pid, enough=most) > most
         # This may pass, for instance when file descriptors are free again.
         except OSError as error:
-            _log.warning("what process %d holds cannot be seen: %s", self.pid, error)
+            _log.warning("the memory of process %d cannot be read: %s", self.pid, error)
             return False
 
     def _ended(self) -> ProcessEndedError:

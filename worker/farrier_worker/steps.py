@@ -103,12 +103,12 @@ def past_limit(step: str, kind: JobKind, limit: Limit) -> TimeLimitError:
     if kind.is_prepared:
         return TimeLimitError(
             f"the {kind.items} has run for {limit.seconds:g} s, and may not run for longer",
-            hint=f"the model can be compiled all the same: what is prepared to be shown is bounded "
+            hint="the model can still be compiled; only the time of such views is limited, "
             f"by {limit.variable}",
         )
-    way = "it compares what is compiled; --no-verify leaves it out, " if step in _JUDGING else ""
+    way = "it only compares results, so --no-verify skips it; " if step in _JUDGING else ""
     return TimeLimitError(
         f"the step {step!r} has run for {round(limit.seconds, 1):g} s, and may not run for longer",
         hint=f"{way}{limit.variable} raises its limit; compile the model alone with "
-        "`farrier compile -v` to see where it stays",
+        "`farrier compile -v` to find the cause",
     )

@@ -75,7 +75,7 @@ class Supervisor:
                 try:
                     self._step()
                 except ServiceError as error:
-                    _log.warning("%s; going on when it answers", error.message)
+                    _log.warning("%s; continuing when it answers", error.message)
                     time.sleep(_PAUSE_S)
         finally:
             done.set()
@@ -104,7 +104,7 @@ class Supervisor:
             self._renew()
         for attempt in self._attempts:
             if self._drain_by is not None and now >= self._drain_by:
-                attempt.stop("the worker was told to stop")
+                attempt.stop("the worker was stopped")
             attempt.press(self._settings.grace_s)
         if self._drain_by is None:
             self._lease(now)
@@ -129,7 +129,7 @@ class Supervisor:
             # The system has no more processes, or no room for temporary files.
             except OSError as error:
                 reason = f"{self.name} cannot start a process: {error}"
-                _log.warning("job %s goes back: %s", lease.item, reason)
+                _log.warning("job %s returns to the queue: %s", lease.item, reason)
                 with contextlib.suppress(StaleLeaseError):  # The job was cancelled meanwhile.
                     self._farm.jobs.give_back(lease, crashed=False, reason=reason)
                 time.sleep(_PAUSE_S)
@@ -138,7 +138,7 @@ class Supervisor:
         try:
             _log.info("removed %d bytes of unused blobs", self._farm.collect_garbage())
         except (FarrierError, OSError) as error:
-            _log.warning("unused blobs stay for now: %s", error)
+            _log.warning("unused blobs cannot be removed now: %s", error)
 
     def _watch_limits(self, done: threading.Event) -> None:
         unseen: set[Lease] = set()  # Jobs that were logged, so that each is logged once.
@@ -151,7 +151,7 @@ class Supervisor:
                     if attempt.lease not in unseen:
                         unseen.add(attempt.lease)
                         job = attempt.lease.item
-                        _log.warning("what job %s holds cannot be seen now: %s", job, error)
+                        _log.warning("the memory of job %s cannot be read: %s", job, error)
 
     def _renew(self) -> None:
         for attempt in self._attempts:

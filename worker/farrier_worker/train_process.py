@@ -42,7 +42,7 @@ class TrainProcess(SandboxedProcess):
             case {"full": bool(is_full)}:
                 return not is_full
             case _:
-                raise _malformed("no answer that it may give")
+                raise _malformed("an unexpected answer")
 
     def train(self) -> tuple[Outcome, bytes | None]:
         """Train on the added tasks. Return the outcome, and the bytes of the model if it is better
@@ -56,7 +56,7 @@ class TrainProcess(SandboxedProcess):
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise _malformed(f"{type(error).__name__}: {error}") from error
         if outcome.is_better != (model is not None):
-            raise _malformed("a model that is not better, or none that is")
+            raise _malformed("a model contradicts its outcome")
         return outcome, model
 
     def _asked(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -65,4 +65,4 @@ class TrainProcess(SandboxedProcess):
 
 
 def _malformed(what: str) -> ProcessEndedError:
-    return ProcessEndedError(f"said something malformed: {what}", is_to_blame=True)
+    return ProcessEndedError(f"sent a malformed message: {what}", is_to_blame=True)

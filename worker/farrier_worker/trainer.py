@@ -86,7 +86,7 @@ class Trainer:
             outcome = Outcome(False, f"training failed: its process {end}")
             records = state.records  # The new records count as new again for the next training.
         if self._is_draining:
-            return "nothing is published: the trainer was told to stop"
+            return "nothing is published: the trainer was stopped"
         number = self._farm.cost_models.decide(state.turn, records, outcome, model)
         if number is None:
             return "nothing is published: the cost model has changed meanwhile"
@@ -102,11 +102,11 @@ class Trainer:
             new = count - (before if before <= count else 0)  # Some records may have been pruned.
             if new < self._farm.settings.train_records:
                 needed = self._farm.settings.train_records
-                _log.info("nothing is trained: %d of %d records are new", new, needed)
+                _log.info("no training: only %d of %d records are new", new, needed)
                 return
             _log.info("%s", self.train())
         except FarrierError as error:
-            _log.warning("%s; training is tried again later", error.message)
+            _log.warning("%s; the next attempt at training follows later", error.message)
         except Exception:  # A defect costs only this training.
             _log.exception("a training failed")
 

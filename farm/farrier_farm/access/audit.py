@@ -223,7 +223,7 @@ def note_command(settings: Settings, action: str, object_: str = "") -> None:
         url = settings.redis_url
         path = embedded.socket_path(settings.home)
         if url is None and not path.exists():
-            raise ServiceError("no farm runs")
+            raise ServiceError("no farm is running")
         client = connect(url or f"unix://{path}", PROBE)
         try:
             Audit(client, settings)._add(entry)

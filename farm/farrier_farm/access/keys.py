@@ -79,7 +79,8 @@ class Keys:
             except UsageError as error:
                 raise StorageError(
                     f"{self._path} is {error.message}",
-                    hint="restore it, or remove it: a new key is made, which is to be pinned anew",
+                    hint="restore it; or remove it, so that the farm makes a new key, "
+                    "which all clients must then trust",
                 ) from error
 
     def _create(self) -> None:

@@ -96,9 +96,9 @@ class Quotas:
             kept = int(self._keep(_keys(user), words))
         if kept >= 0:
             raise TooManyRequestsError(
-                f"{user} keeps {kept} bytes in uploads that no job or model refers to, and "
-                f"{upload.size} more are too many",
-                hint="submit jobs for them; what nothing refers to is forgotten after "
+                f"{user} keeps {kept} bytes in uploads that no job or model refers to; "
+                f"{upload.size} more would exceed the limit",
+                hint="submit jobs for them; unused uploads are deleted after "
                 f"FARRIER_BLOB_AGE_S; {variable_of('upload_bytes_of_user')} is the limit",
                 retry_after_s=_RETRY_S,
                 limit=UPLOADS,
@@ -120,7 +120,7 @@ class Quotas:
         if used_ms >= budget_s * 1000:
             left_s = (_DAY_MS - now_ms % _DAY_MS) / 1000
             raise TooManyRequestsError(
-                f"devices have measured for {user} for {used_ms / 1000:.0f} s today",
+                f"devices have already measured for {user} for {used_ms / 1000:.0f} s today",
                 hint="try again after midnight (UTC), or compile without trials and verification; "
                 f"{variable_of('device_seconds_of_user')} is the limit",
                 retry_after_s=left_s,

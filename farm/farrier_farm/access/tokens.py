@@ -53,7 +53,7 @@ def device_key(settings: Settings) -> str:
     if not key:
         raise StorageError(
             f"the key {path} is empty",
-            hint="restore it, or remove it and have all devices enrol again",
+            hint="restore it; or remove it, and enrol all devices again",
         )
     return key
 

@@ -101,15 +101,16 @@ class Users:
         _check_time(expires)
         if name == DEFAULT:
             raise ConflictError(
-                f"{DEFAULT!r} is who has the installation's own token", hint="choose another name"
+                f"{DEFAULT!r} is the name of the user with the installation's own token",
+                hint="choose another name",
             )
         token = secrets.token_urlsafe(32)
         with self._changed() as users:
             if name in users:
                 raise ConflictError(
                     f"the user {name!r} has a token",
-                    hint=f"farrier tokens rotate {name} makes another one in its place, "
-                    f"farrier tokens remove {name} revokes it",
+                    hint=f"farrier tokens rotate {name} replaces it, farrier tokens remove "
+                    f"{name} revokes it",
                 )
             users[name] = User(name, _hash(token), time.time(), role, group, expires)
         return token
@@ -126,8 +127,9 @@ class Users:
                 raise _unknown(name)
             if user.has_expired and expires is None and not for_ever:
                 raise UsageError(
-                    f"the token of {name} has expired, and so would the one in its place",
-                    hint="say until when the new one counts: --expires 30d",
+                    f"the token of {name} has expired, and its replacement would expire at the "
+                    "same time",
+                    hint="set the new token's expiry: --expires 30d",
                 )
             until = None if for_ever else user.expires if expires is None else expires
             users[name] = dataclasses.replace(
@@ -227,8 +229,8 @@ def read_expiry(text: str) -> float | None:
         return (moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)).timestamp()
     except (ValueError, OverflowError):
         raise UsageError(
-            f"{text!r} is not a time at which a token expires",
-            hint="a duration, as 90m, 12h, 30d or 8w, a date, as 2030-01-31, or never",
+            f"{text!r} is not a valid expiry time",
+            hint="allowed are a duration (90m, 12h, 30d, 8w), a date (2030-01-31), or never",
         ) from None
 
 
@@ -254,7 +256,8 @@ def _check_name(name: str, what: str) -> None:
     if not re.fullmatch(NAME, name):
         raise UsageError(
             f"{name!r} is not a name for a {what}",
-            hint="64 letters, digits and . _ @ - at most, the first a letter or a digit",
+            hint="a name has at most 64 letters, digits and . _ @ -, and begins with a "
+            "letter or a digit",
         )
 
 
@@ -271,13 +274,13 @@ def _check_time(expires: float | None) -> None:
     if expires <= time.time():
         raise UsageError(
             "the token would have expired already",
-            hint="say a time to come, as 30d; is the clock of this machine right?",
+            hint="choose a time in the future, such as 30d; is the clock of this machine right?",
         )
 
 
 def _unknown(name: str) -> NotFoundError:
     return NotFoundError(
-        f"no user {name!r} has a token", hint="farrier tokens list shows who has one"
+        f"no user {name!r} has a token", hint="farrier tokens list shows the users who have a token"
     )
 
 

@@ -77,7 +77,7 @@ def back_up(farm: Farm, target: Path) -> Summary:
     if the backup cannot be written (an incomplete one is removed), ServiceError if Redis does not
     send its snapshot."""
     if target.exists() and not (target.is_dir() and not any(target.iterdir())):
-        raise ConflictError(f"{target} is there already", hint="name a new folder or .tar file")
+        raise ConflictError(f"{target} already exists", hint="name a new folder or .tar file")
     existed = target.exists()
     try:
         with disk.storage_errors(f"cannot write {target}"):

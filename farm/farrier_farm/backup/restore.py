@@ -54,9 +54,9 @@ def restore(source: Path, settings: Settings) -> Summary:
     StorageError if the backup is damaged or the home cannot be written."""
     if settings.redis_url is not None:
         raise UsageError(
-            "REDIS_URL names a Redis of its own, and a restore fills the embedded one",
-            hint=f"unset REDIS_URL; or give that server the {SNAPSHOT} of the backup by its own "
-            "means, and restore with --home into another home for the rest",
+            "REDIS_URL names a separate Redis, but a restore fills the embedded one",
+            hint=f"unset REDIS_URL; or load the {SNAPSHOT} of the backup into that Redis "
+            "with its own tools, and restore the rest with --home into another home",
         )
     home = settings.home
     _check_is_free(home)
@@ -126,7 +126,8 @@ class _Restored:
         if self.manifest is None:
             raise UsageError(
                 f"{source} is not a complete backup: it has no {MANIFEST}",
-                hint="the backup was cut short, or this is something else: take another one",
+                hint="the backup may be incomplete, or may not be a backup of Farrier: use "
+                "another one",
             )
         said = {name: (int(n), str(sha)) for name, (n, sha) in self.manifest["files"].items()}
         blobs = self.manifest["blobs"]
@@ -135,10 +136,10 @@ class _Restored:
         if wrong or SNAPSHOT not in said:
             name = wrong[0] if wrong else SNAPSHOT
             how = "is missing" if name not in self.files else "is damaged"
-            how = how if name in said else "is not of it"
-            more = f", and so are {len(wrong) - 1} more" if len(wrong) > 1 else ""
+            how = how if name in said else "does not belong to it"
+            more = f" (and {len(wrong) - 1} more files)" if len(wrong) > 1 else ""
             raise StorageError(
-                f"the backup {source} is not whole: {name} {how}{more}",
+                f"the backup {source} is damaged: {name} {how}{more}",
                 hint="restore another backup; nothing was changed",
             )
         self._write_log()
@@ -164,7 +165,9 @@ def _place_of(name: str) -> str:
     kept = name.removeprefix(f"{HOME}/")
     if kept in KEPT and kept != name:
         return kept
-    raise UsageError(f"no backup has a file {name[:200]!r}", hint="is it one of `farrier backup`?")
+    raise UsageError(
+        f"no backup contains a file {name[:200]!r}", hint="is it a backup by `farrier backup`?"
+    )
 
 
 def _parsed(data: bytes) -> dict[str, Any]:
@@ -196,7 +199,9 @@ def _files(source: Path) -> Iterator[tuple[str, IO[bytes]]]:
                     yield path.relative_to(source).as_posix(), file
         return
     if not source.exists():
-        raise UsageError(f"no backup {source}", hint="name a folder or .tar of `farrier backup`")
+        raise UsageError(
+            f"there is no backup {source}", hint="name a folder or .tar of `farrier backup`"
+        )
     with tarfile.open(source, "r:") as archive:
         for entry in archive:
             member = archive.extractfile(entry) if entry.isfile() else None

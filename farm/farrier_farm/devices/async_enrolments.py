@@ -64,7 +64,7 @@ class Enrolling:
         for a malformed request, UnknownDeviceError for an unknown token, and DeviceRefusedError for
         a token that is no longer valid or a name that belongs to another device."""
         if len(nonce) < _NONCE_BYTES:
-            raise UsageError(f"the nonce has {len(nonce)} bytes, and needs {_NONCE_BYTES}")
+            raise UsageError(f"the nonce has {len(nonce)} bytes, but must have {_NONCE_BYTES}")
         token = hashed(caller.token) if isinstance(caller, Invited) else ""
         if device or not token:
             check_name(device)
@@ -86,46 +86,45 @@ def _refusal(word: str, device: str, *about: Any) -> Exception:
     enrol."""
     named = str(about[0]) if about else device
     shown = named or "NAME"
-    anew = f"farrier devices add {device or 'NAME'} makes another"
+    anew = f"farrier devices add {device or 'NAME'} makes a new one"
     match word:
         case "no-invitation":
             return UnknownDeviceError(
-                "nobody made this enrolment token, or it counts no more: a later one took its "
-                "place, or the device was revoked or removed",
+                "this enrolment token is unknown or invalid: a later token may have replaced "
+                "it, or the device was revoked or removed",
                 hint=anew,
             )
         case "used":
-            return DeviceRefusedError(
-                f"the enrolment token was used already, by {named}", hint=anew
-            )
+            return DeviceRefusedError(f"the enrolment token was already used by {named}", hint=anew)
         case "expired":
             ago = int(about[0]) / 1000
             return DeviceRefusedError(f"the enrolment token expired {ago:.0f} s ago", hint=anew)
         case "named":
             return DeviceRefusedError(
                 f"the enrolment token is for the device {named}, not for {device}",
-                hint=f"give --name {named}, or leave --name out",
+                hint=f"use --name {named}, or omit --name",
             )
         case "invited":
             return DeviceRefusedError(
-                f"the name {named} waits for the device that has its enrolment token",
+                f"the name {named} is reserved for the device that has its enrolment token",
                 hint="start the agent with --enrol TOKEN",
             )
         case "revoked":
             return DeviceRefusedError(
                 f"the device {named} was revoked",
-                hint=f"to let it come back: farrier devices add {shown} --again",
+                hint=f"to let it return: farrier devices add {shown} --again",
             )
         case "owned":
             return DeviceRefusedError(
-                f"a device has enrolled as {named} already",
-                hint=f"give this one another --name; if it is the same: farrier devices remove "
-                f"{shown}, or farrier devices add {shown} --again, and enrol anew",
+                f"a device has already enrolled as {named}",
+                hint="choose another --name for this device; if it is the same device: "
+                f"farrier devices remove {shown}, or farrier devices add {shown} --again, "
+                "and enrol again",
             )
         case _:
             return UsageError(
-                "neither the enrolment token nor the agent names the device",
-                hint="give the agent a --name",
+                "neither the enrolment token nor the agent states the name of the device",
+                hint="start the agent with --name NAME",
             )
 
 

@@ -104,15 +104,19 @@ def class_of_device(device: str, said: Mapping[str, Any]) -> DeviceClass:
     try:
         here = codec.decode(MachineDescription, said)
     except ValueError as error:
-        raise UsageError(f"what the device {device} says of itself is malformed: {error}") from None
+        raise UsageError(
+            f"the description that the device {device} reports is malformed: {error}"
+        ) from None
     stated = str(said.get("machine", ""))
     if not stated:
         return DeviceClass.of(here)
     machine = parse_machine(stated)
     if machine.generic:
         raise UsageError(
-            f"the device {device} is stated to be {stated}, an instruction set and no machine",
-            hint="--machine FILE.json describes one; `farrier targets` lists those that have names",
+            f"the device {device} is stated to be {stated}, which is an instruction set, not a "
+            "machine",
+            hint="use --machine with a machine that `farrier targets` lists, or with "
+            "FILE.json, a description of one",
         )
     _check_can_be(device, here, machine.description)
     emulated = here.emulated or machine.description.emulated
@@ -125,14 +129,15 @@ def _check_can_be(device: str, here: MachineDescription, stated: MachineDescript
     `here`."""
     if here.arch != stated.arch:
         raise UsageError(
-            f"the device {device} is an {here.arch}, and is stated to be a {stated.cpu}, which is "
-            f"an {stated.arch}"
+            f"the device {device} has the architecture {here.arch}, but is stated to be a "
+            f"{stated.cpu}, which has {stated.arch}"
         )
     lacks = sorted(_target(stated).required_features - set(here.features))
     if lacks:
         raise UsageError(
-            f"the device {device} is stated to be a {stated.cpu}, and lacks {', '.join(lacks)}",
-            hint="start its agent without --machine: it says itself what it is",
+            f"the device {device} is stated to be a {stated.cpu}, but lacks its features "
+            f"{', '.join(lacks)}",
+            hint="start its agent without --machine, so that it detects the machine itself",
         )
 
 

@@ -125,7 +125,7 @@ class Devices:
         fields, about = self._client.commands(_snapshot(device_id))
         if not fields:
             raise NotFoundError(
-                f"no device {device_id!r}", hint="`farrier devices` lists those that are known"
+                f"no device {device_id!r}", hint="`farrier devices` lists the known devices"
             )
         return self._device(device_id, fields, about, self._now())
 
@@ -253,9 +253,9 @@ class Devices:
     def _trust(self, device_id: str, how: str) -> None:
         if self._call("trust", device_id, how)[0] == "unenrolled":
             raise ConflictError(
-                f"the device {device_id} is not enrolled, so whoever has the token that devices "
-                "share can be it",
-                hint=f"update its agent, or enrol it: farrier devices add {device_id}",
+                f"the device {device_id} is not enrolled: any holder of the shared device token "
+                "can claim its name",
+                hint=f"update its agent, or enrol the device: farrier devices add {device_id}",
             )
 
     def _call(self, operation: str, device_id: str, *args: str) -> Sequence[Any]:

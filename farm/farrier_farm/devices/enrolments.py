@@ -67,17 +67,17 @@ class Enrolments:
         check_name(name)
         if not 0 < expires_s <= LONGEST_EXPIRY_S:
             raise UsageError(
-                f"an enrolment token cannot expire in {expires_s:g} s",
-                hint=f"more than 0, and at most {LONGEST_EXPIRY_S / 86400:.0f} days",
+                f"the expiry of an enrolment token cannot be {expires_s:g} s",
+                hint=f"it must be more than 0 and at most {LONGEST_EXPIRY_S / 86400:.0f} days",
             )
         token = _PREFIX + secrets.token_urlsafe(32)
         words = hashed(token), "01"[again], str(int(expires_s * 1000) or 1)
         word, *rest = self._call("invite", name, *words)
         if word == "taken":
             raise ConflictError(
-                f"the device {name} is enrolled already",
-                hint=f"farrier devices add {name} --again replaces it, "
-                f"farrier devices remove {name} forgets it",
+                f"the device {name} is already enrolled",
+                hint=f"farrier devices add {name} --again replaces it, farrier devices "
+                f"remove {name} removes it",
             )
         return Invitation(name, token, int(rest[0]) / 1000)
 
@@ -115,11 +115,12 @@ class Enrolments:
         for tag in wanted:
             if not re.fullmatch(TAG, tag):
                 raise UsageError(
-                    f"{tag!r} cannot be a tag",
-                    hint="50 letters, digits and . _ : = - at most, the first a letter or a digit",
+                    f"{tag!r} is not a valid tag",
+                    hint="a tag has at most 50 letters, digits and . _ : = -, and begins "
+                    "with a letter or a digit",
                 )
         if len(wanted) > MOST_TAGS:
-            raise UsageError(f"a device has {MOST_TAGS} tags at most, not {len(wanted)}")
+            raise UsageError(f"a device has at most {MOST_TAGS} tags, not {len(wanted)}")
         self._known(device_id, self._call("tag", device_id, " ".join(wanted)))
 
     def remove(self, device_id: str) -> None:
@@ -129,7 +130,8 @@ class Enrolments:
         if answer[0] == "there":
             raise ConflictError(
                 f"the device {device_id} is connected",
-                hint=f"stop its agent, or turn it away first: farrier devices revoke {device_id}",
+                hint="stop its agent, or revoke the device first: farrier devices revoke "
+                f"{device_id}",
             )
         self._known(device_id, answer)
 
@@ -155,14 +157,14 @@ class Enrolments:
         if answer[0] == "revoked":
             raise ConflictError(
                 f"the device {device_id} is revoked",
-                hint=f"farrier devices add {device_id} --again lets it enrol again",
+                hint=f"farrier devices add {device_id} --again allows it to enrol again",
             )
         return str(self._known(device_id, answer)[1])
 
     def _known(self, device_id: str, answer: Sequence[Any]) -> Sequence[Any]:
         if answer[0] == "unknown":
             raise NotFoundError(
-                f"no device {device_id!r}", hint="`farrier devices` lists those that are known"
+                f"no device {device_id!r}", hint="`farrier devices` lists the known devices"
             )
         return answer
 
@@ -175,8 +177,9 @@ def check_name(name: str) -> None:
     """Raise UsageError for a text that is not a valid device name."""
     if not re.fullmatch(NAME, name):
         raise UsageError(
-            f"{name!r} is not a name for a device",
-            hint="100 letters, digits and . _ : - at most, the first a letter or a digit",
+            f"{name!r} is not a valid name of a device",
+            hint="a name has at most 100 letters, digits and . _ : -, and begins with a "
+            "letter or a digit",
         )
 
 

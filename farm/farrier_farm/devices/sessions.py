@@ -154,19 +154,19 @@ class Sessions:
             case "revoked":
                 raise DeviceRefusedError(
                     f"the device {device_id} was revoked",
-                    hint=f"to let it come back: farrier devices add {device_id} --again",
+                    hint=f"to let it return: farrier devices add {device_id} --again",
                 )
             case "owned":
                 raise DeviceRefusedError(
-                    f"the name {device_id} belongs to a device with a secret of its own, which "
-                    "this agent has not",
-                    hint=f"give it another --name; if this is the same device: "
-                    f"farrier devices add {device_id} --again",
+                    f"the name {device_id} belongs to a device with its own secret, which this "
+                    "agent does not have",
+                    hint="choose another --name; if this is the same device: farrier "
+                    f"devices add {device_id} --again",
                 )
             case "unenrolled":
                 raise UnknownDeviceError(
-                    f"the secret of the device {device_id} counts no more: the device was removed, "
-                    "or has enrolled again elsewhere",
+                    f"the secret of the device {device_id} is no longer valid: the device was "
+                    "removed, or has enrolled again elsewhere",
                     hint=f"farrier devices add {device_id} makes a token for --enrol",
                 )
         return answer

@@ -51,8 +51,8 @@ def check_url(url: str, *, private: bool, user: str = "") -> None:
         _resolved(host, port, private=private, user=user)
     except PostError as error:
         raise UsageError(
-            f"the URL of a webhook cannot be {url[:200]!r}: {error}",
-            hint="name a public host; FARRIER_WEBHOOK_PRIVATE=1 on the server allows others",
+            f"{url[:200]!r} cannot be the URL of a webhook: {error}",
+            hint="use a public host; FARRIER_WEBHOOK_PRIVATE=1 on the server allows others",
         ) from None
 
 
@@ -75,7 +75,7 @@ def post(url: str, body: bytes, headers: dict[str, str], *, private: bool, user:
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise PostError(f"{type(error).__name__}: {error}") from error
     if not 200 <= status < 300:
-        raise PostError(f"it answered {status}")
+        raise PostError(f"the answer has the status {status}")
 
 
 def signature(secret: str, body: bytes, at: int) -> str:
@@ -96,7 +96,8 @@ def _host_of(url: str) -> tuple[str, int]:
         return parts.hostname, port
     except (ValueError, KeyError):
         raise UsageError(
-            f"{url[:200]!r} is not a URL to post to", hint="https://HOST/PATH, without a user"
+            f"{url[:200]!r} is not a URL to which events can be posted",
+            hint="use the form https://HOST/PATH, without a user",
         ) from None
 
 
@@ -104,11 +105,11 @@ def _resolved(host: str, port: int, *, private: bool, user: str) -> str:
     """Return the address to which to connect. All addresses of the host name have to be allowed;
     otherwise the error is the same as for an unknown name, so that it does not reveal names of the
     farm's network."""
-    hidden = f"{host} is not found, or leads to an address that is not public"
+    hidden = f"{host} cannot be resolved, or has an address that is not public"
     try:
         answers = _looked_up(host, port, user)
     except (OSError, UnicodeError) as error:
-        raise PostError(f"{host} is not found: {error}" if private else hidden) from error
+        raise PostError(f"{host} cannot be resolved: {error}" if private else hidden) from error
     addresses = [str(address[4][0]).partition("%")[0] for address in answers]
     if not addresses:
         raise PostError(f"{host} has no address" if private else hidden)
@@ -129,7 +130,7 @@ class _Lookups:
         """Start a name lookup. Raises PostError for a user who has too many lookups in progress."""
         with self._lock:
             if self._of[user] >= MOST_LOOKUPS:
-                raise PostError("the names of earlier URLs are still looked for")
+                raise PostError("earlier URLs are still being resolved")
             self._of[user] += 1
         result: Future[_Addresses] = Future()
         threading.Thread(target=self._run, args=[user, search, result], daemon=True).start()
@@ -158,7 +159,7 @@ def _looked_up(host: str, port: int, user: str) -> _Addresses:
     try:
         return _lookups.begin(user, search).result(RESOLVE_S)
     except TimeoutError:
-        raise PostError(f"{host} was not found in {RESOLVE_S:g} s") from None
+        raise PostError(f"{host} was not resolved within {RESOLVE_S:g} s") from None
 
 
 def _is_public(address: _Address) -> bool:

@@ -176,12 +176,13 @@ class Webhooks:
         unknown = [event for event in events if event not in EVENTS]
         if unknown or not events:
             raise UsageError(
-                f"no event is called {unknown[0]!r}" if unknown else "no event is named",
-                hint=f"events: {', '.join(EVENTS)}",
+                f"there is no event {unknown[0]!r}" if unknown else "the list of events is empty",
+                hint=f"the events are {', '.join(EVENTS)}",
             )
         if len(self.list(owner)) >= MOST_HOOKS:
             raise QueueFullError(
-                f"{owner} has {MOST_HOOKS} webhooks", hint="farrier webhooks remove ID"
+                f"{owner} already has {MOST_HOOKS} webhooks, the maximum",
+                hint="farrier webhooks remove ID",
             )
         hook_id, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
         fields = {
@@ -272,7 +273,7 @@ class Webhooks:
 def no_webhook(hook_id: str) -> NotFoundError:
     """Return the error for a webhook that does not exist."""
     return NotFoundError(
-        f"no webhook {hook_id!r}", hint="farrier webhooks list shows which there are"
+        f"there is no webhook {hook_id!r}", hint="farrier webhooks list shows your webhooks"
     )
 
 

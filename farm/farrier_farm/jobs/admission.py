@@ -61,7 +61,9 @@ class Admission:
         if kind == "device":
             named = self._devices.get(name)
             if not named.device_class:
-                raise self._away(f"{target} has not connected since its farm knows device classes")
+                raise self._away(
+                    f"{target} has not connected since the farm introduced device classes"
+                )
             return _admitted(self._class(named.device_class), name)
         if target in ("", "host"):
             return _admitted(self._only_class())
@@ -85,9 +87,10 @@ class Admission:
         devices = self._devices_of(place)
         if place.device and devices[0].device_class != place.device_class:
             raise DeviceAwayError(
-                f"{_called(place)} is of class:{devices[0].device_class} now, and the job is for "
-                f"class:{place.device_class}",
-                hint="submit the job again, or have the agent start as the machine that it was",
+                f"{_called(place)} is now of class:{devices[0].device_class}, but the job is "
+                f"for class:{place.device_class}",
+                hint="submit the job again, or restart the agent so that it reports its former "
+                "machine",
             )
         revoked = DeviceState.REVOKED
         there = [device for device in devices if device.connected or device.state is revoked]
@@ -126,9 +129,9 @@ class Admission:
             called = _called(place)
             who = f"{called} does not run" if place.device else f"no device of {called} runs"
             raise NoDeviceError(
-                f"{who} {engine}, or it gets no work now",
-                hint="on such a device, pip install 'farrier[device,engines]', and start its agent "
-                "with --engines",
+                f"{who} {engine}, or it cannot get work at present",
+                hint="on such a device: pip install 'farrier[device,engines]', and start "
+                "its agent with --engines",
             )
         return MeasurementTarget(
             place.device_class, preferred if preferred in devices else devices[0]
@@ -198,7 +201,7 @@ class Admission:
                 if host is not None:
                     limited = dataclasses.replace(limited, host=machine.description.host)
                 return Admitted(to_text(limited), MeasurementTarget(device_class.id))
-        raise self._away(f"no device that runs code for {name} is connected")
+        raise self._away(f"no device that can run code for {name} is connected")
 
     def _connected(self) -> Mapping[str, ClassPresence]:
         """Return the presence of each class that has a connected device, by class id. Devices
@@ -236,7 +239,7 @@ def _no_work(place: MeasurementTarget, devices: Sequence[Device]) -> DeviceAwayE
     causes = "; ".join(why for why, _ in reasons)
     ways_out = dict.fromkeys(way_out for _, way_out in reasons)
     return DeviceAwayError(
-        f"no device for {_called(place)} gets work: {causes}{more}", hint="; ".join(ways_out)
+        f"no device for {_called(place)} can get work: {causes}{more}", hint="; ".join(ways_out)
     )
 
 
@@ -248,22 +251,22 @@ def _why_no_work(device: Device) -> tuple[str, str]:
     match device.state:
         case DeviceState.QUARANTINED:
             last = f" (the last fault: {device.last_fault})" if device.last_fault else ""
-            release = f"see what is wrong with it, then `farrier devices release {name}`"
+            release = f"find the cause of its faults, then `farrier devices release {name}`"
             return f"{name} is in quarantine{last}", release
         case DeviceState.UNFIT:
-            return f"{name} cannot measure: {device.unfit}", f"start the agent of {name} anew"
+            return f"{name} cannot measure: {device.unfit}", f"restart the agent of {name}"
         case DeviceState.PAUSED:
             return f"{name} is paused", resume
         case DeviceState.REVOKED:
-            again = f"`farrier devices add {name} --again` lets it come back"
+            again = f"`farrier devices add {name} --again` allows it to return"
             return f"{name} was revoked", again
         case _ if device.standing:
-            return f"{name} is drained", f"start its agent anew, or {resume}"
+            return f"{name} is drained", f"restart its agent, or {resume}"
         case DeviceState.DRAINING:
-            why = f"{name} takes no work: it drains, or cannot measure"
-            return why, f"see what the log of the agent of {name} says"
+            why = f"{name} accepts no work: it is draining, or cannot measure"
+            return why, f"see the log of the agent of {name}"
         case _:
-            return f"{name} took none just now", "`farrier devices` shows how it stands"
+            return f"{name} accepted no work just now", "`farrier devices` shows its state"
 
 
 def _called(place: MeasurementTarget) -> str:
@@ -279,5 +282,6 @@ def _hint(there: Mapping[str, ClassPresence]) -> str:
     shown = [f"class:{class_id} ({count} connected)" for class_id, count in counts.items()]
     more = f" and {len(there) - _LISTED} more" if len(there) > _LISTED else ""
     return (
-        f"there are {', '.join(shown)}{more}; or start `farrier device` on a machine of that kind"
+        f"connected are {', '.join(shown)}{more}; or start `farrier device` on a machine of "
+        "that kind"
     )

@@ -135,7 +135,7 @@ def thinned(points: Sequence[Point], most: int) -> Sequence[Point]:
     neighbouring points.
     """
     if most < 3:
-        raise ValueError(f"a curve of {most} points shows nothing")
+        raise ValueError(f"a curve needs at least 3 points, not {most}")
     kept = list(points)
     while len(kept) > most:
         lowest = min(range(len(kept)), key=lambda n: kept[n].time)

@@ -109,7 +109,7 @@ class Events:
 def check_id(text: str) -> None:
     """Raise UsageError for a text that is neither an event id nor empty."""
     if text and not _ID.fullmatch(text):
-        raise UsageError(f"{text!r} is no id of an event")
+        raise UsageError(f"{text!r} is not the id of an event")
 
 
 def _key(stream: str) -> str:

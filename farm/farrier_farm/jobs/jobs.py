@@ -224,7 +224,7 @@ class Jobs:
         if job.kind is not JobKind.COMPILE or job.artifact is None:
             raise ConflictError(
                 f"job {job.id} is {job.state}: it has no kernels to list",
-                hint="list those of a compilation that has succeeded",
+                hint="only a successful compilation has a list of kernels",
             )
         fields = {
             "target": job.target,
@@ -324,7 +324,7 @@ class Jobs:
         succeeded or failed, NotFoundError."""
         state = self.leases_of(job_id).cancel(job_id)
         if state is not State.CANCELLED:
-            raise ConflictError(f"job {job_id} has {state} already", hint="its state is final")
+            raise ConflictError(f"job {job_id} has already {state}", hint="its state is final")
         return self.get(job_id)
 
     def lease(self, worker: str, timeout_s: float) -> Lease | None:
@@ -477,8 +477,8 @@ def _policy(kind: JobKind, settings: Settings) -> LeasePolicy:
 
 def _known_versions(count: int) -> str:
     if not count:
-        return "a job that is submitted with --now has some, once its model is verified"
-    return "there is version 1 alone" if count == 1 else f"there are the versions 1 to {count}"
+        return "only a job that is submitted with --now has versions, after its model is verified"
+    return "the only version is 1" if count == 1 else f"the versions are 1 to {count}"
 
 
 def _once_of(of: str) -> str:

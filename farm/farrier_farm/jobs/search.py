@@ -180,8 +180,8 @@ def _read_place(text: str, order: JobOrder) -> tuple[Any, str]:
     kind = str if order is JobOrder.NAME else int | float
     if not isinstance(job_id, str) or not (value is None or isinstance(value, kind)):
         raise UsageError(
-            f"`after` is {text[:50]!r}, which no page in this order has given",
-            hint="begin with the first page: without `after`",
+            f"`after` is {text[:50]!r}, which is not from a page in this order",
+            hint="begin with the first page, without `after`",
         )
     return value, job_id
 

@@ -200,7 +200,7 @@ class Trials:
             last_entries = self._client.command("XRANGE", stream, after, after)
             if not last_entries or "ns" not in last_entries[0][1]:
                 raise UsageError(
-                    f"no trial {after!r} is kept any more", hint="begin with the first page"
+                    f"the trial {after!r} is no longer kept", hint="begin with the first page"
                 )
             first = f"({task} {float(last_entries[0][1]['ns'] or 1e18):022.1f} {after}"
         places = self._client.command(

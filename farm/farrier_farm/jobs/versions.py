@@ -80,4 +80,4 @@ def current_of(fields: Mapping[str, str], versions: Sequence[JobVersion]) -> Job
 def _finite(ms: Any) -> float | None:
     if ms is None or (isinstance(ms, int | float) and math.isfinite(ms)):
         return ms
-    raise ValueError(f"{ms!r} is no time")
+    raise ValueError(f"{ms!r} is not a valid time")

@@ -164,7 +164,8 @@ class Leases:
         if word == "conflict":
             key = once.rpartition(SCOPE)[2]
             raise ConflictError(
-                f"the idempotency key {key!r} belongs to {self._kind} {item}, which differs",
+                f"the idempotency key {key!r} belongs to {self._kind} {item}, which has other "
+                "contents",
                 hint="use a new key for a new request",
             )
         return str(item)
@@ -410,7 +411,7 @@ class Leases:
         whose = f" of {share}" if share else ""
         setting = variable_of("max_queued_jobs_of_owner" if share else "max_queued_jobs")
         return QueueFullError(
-            f"the queue is full: {queued} {self._kind}s{whose} wait in it",
+            f"the queue is full: {queued} {self._kind}s{whose} are waiting",
             hint=f"try again in {RETRY_AFTER_S:.0f} s, or cancel {self._kind}s that are not "
             f"needed; {setting} is the limit",
             retry_after_s=RETRY_AFTER_S,
@@ -435,7 +436,7 @@ class Leases:
 
 
 def unknown(kind: str, item: str) -> NotFoundError:
-    hint = "`farrier jobs` lists those that are kept" if kind == "job" else ""
+    hint = "`farrier jobs` lists the jobs" if kind == "job" else ""
     return NotFoundError(f"no {kind} {item!r}", hint=hint)
 
 
@@ -443,8 +444,8 @@ def stale(kind: str, lease: Lease, state: str | None) -> StaleLeaseError:
     """Return the error for a holder whose lease is not valid; `state` is the state of the item,
     None if the item was removed."""
     return StaleLeaseError(
-        f"{lease.owner} no longer holds {kind} {lease.item} (attempt {lease.attempt}); "
-        f"it is {state or 'forgotten'} now"
+        f"{lease.owner} no longer holds {kind} {lease.item} (attempt {lease.attempt}); its "
+        f"state is now {state or 'forgotten'}"
     )
 
 

@@ -137,10 +137,10 @@ class Batches:
             # A fence is a small number, so a device could guess the fence of another device's
             # lease. A broker older than the first of these two fields has stored only the second.
             if (holder or owner) != device_id:
-                raise StaleLeaseError(f"{device_id} has never held batch {batch_id} so")
+                raise StaleLeaseError(f"{device_id} has never held batch {batch_id} in this way")
             # In a thread, because thousands of candidates would keep all other devices waiting.
             if not await asyncio.to_thread(_answers, result, manifest):
-                raise UsageError(f"the result is not one of batch {batch_id}")
+                raise UsageError(f"the result does not belong to batch {batch_id}")
             result = _believed(result, floors)
             if result.fault is not None and result.blame is Blame.FARM:
                 result = await asyncio.to_thread(self._with_checked_blame, result, manifest)
@@ -164,7 +164,7 @@ class Batches:
                 self._blobs.verified(sha256)
         except (NotFoundError, StorageError):
             return result
-        said = f"the farm has all blobs of the batch, and yet: {result.message}"
+        said = f"the farm has all blobs of the batch, but the device reported: {result.message}"
         return dataclasses.replace(result, blame=Blame.DEVICE, message=said)
 
     async def _finish(self, lease: Lease, result: MeasureResult) -> None:

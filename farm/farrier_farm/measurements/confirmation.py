@@ -105,7 +105,7 @@ class Confirmation:
             if _verdict(other) != _verdict(trusted):
                 self._listener(
                     progress.Warned(
-                        f"the device {other.device} says that the model {_said(other)}, and "
+                        f"the device {other.device} reports that the model {_said(other)}, but "
                         f"{trusted.device}, which is trusted, that it {_said(trusted)}"
                     )
                 )
@@ -120,8 +120,8 @@ def _agreed(first: MeasureResult, second: MeasureResult) -> MeasureResult:
 
 
 def _contradictory(answers: list[MeasureResult]) -> MeasureResult:
-    said = ", ".join(f"{answer.device} that it {_said(answer)}" for answer in answers)
-    message = f"devices that nobody trusts disagree about the model: {said}"
+    said = ", ".join(f"{answer.device} reports that it {_said(answer)}" for answer in answers)
+    message = f"untrusted devices disagree about the model: {said}"
     return MeasureResult(fault=DeviceFault.BROKEN, message=message)
 
 

@@ -37,7 +37,7 @@ def policy(settings: Settings) -> LeasePolicy:
     return LeasePolicy(
         lease_s=settings.lease_s,
         crashes=settings.batch_attempts,
-        hint="look at the devices: `farrier devices`",
+        hint="see the state of the devices: `farrier devices`",
         events=100,
         events_s=_KEPT_S,
         ttl_s=_KEPT_S,

@@ -179,11 +179,11 @@ class FarmRunner:
         try:
             path = blobs.path(sha256)
         except Exception as error:  # The source is the caller's, so any exception is possible.
-            raise BlobError(f"blob {sha256} is not here: {error}") from error
+            raise BlobError(f"blob {sha256} is missing: {error}") from error
         try:
             self._blobs.put_file(path, expected=sha256)
         except ConflictError as error:
-            raise BlobError(f"blob {sha256} is another: {error.message}") from error
+            raise BlobError(f"blob {sha256} has other contents: {error.message}") from error
 
     def _wait(
         self, batch: str, place: MeasurementTarget, cancelled: threading.Event | None
@@ -198,7 +198,7 @@ class FarmRunner:
             if cancelled is not None and cancelled.is_set():
                 return MeasureResult(fault=DeviceFault.LOST, message="the batch was called off")
             if now - begin > self._timeout_s:
-                message = f"no device measured it in {self._timeout_s:.0f} s"
+                message = f"no device measured it within {self._timeout_s:.0f} s"
                 return MeasureResult(fault=DeviceFault.LOST, message=message)
             if self._admission.is_served(place):
                 device_seen, warned = now, False
@@ -214,7 +214,7 @@ class FarmRunner:
         try:
             self._admission.require(place)
         except DeviceAwayError as error:
-            waits = f"the job waits {self._patience_s:.0f} s for one"
+            waits = f"the job waits up to {self._patience_s:.0f} s for one"
             self._listener(progress.Warned(f"{error.message}; {waits}"))
 
 

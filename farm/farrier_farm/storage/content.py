@@ -41,11 +41,12 @@ class Quota(Limits):
 
     def check_room(self, store: FileStore, nbytes: int) -> None:
         """Raise StorageError if `nbytes` more bytes would exceed the quota or fill the disk."""
-        with disk.storage_errors(f"cannot look at {store.root}"):
+        with disk.storage_errors(f"cannot access {store.root}"):
             free = shutil.disk_usage(store.root).free
         if free - nbytes < self.min_free_bytes:
             raise StorageError(
-                f"{free} bytes are free in {store.root}, and {self.min_free_bytes} must stay so",
+                f"only {free} bytes are free in {store.root}, and {self.min_free_bytes} must "
+                "stay free",
                 hint="free some space, or lower FARRIER_MIN_FREE_BYTES",
             )
         if self.max_bytes and store.used() + nbytes > self.max_bytes:
@@ -88,7 +89,7 @@ class ContentStore(content_store.ContentStore):
     def size(self, sha256: str) -> int:
         """Return the size of a blob in bytes. Raises NotFoundError."""
         path = self.path(sha256)
-        with disk.storage_errors(f"cannot look at blob {sha256}"):
+        with disk.storage_errors(f"cannot access blob {sha256}"):
             try:
                 return path.stat().st_size
             except FileNotFoundError:  # The blob was removed meanwhile.
@@ -150,7 +151,7 @@ class ContentStore(content_store.ContentStore):
         """Return a context that locks the store against removals (an exclusive lock) or, with a
         shared lock, permits a removal. Raises BlockingIOError if another process holds the lock and
         `kind` forbids to wait."""
-        with disk.storage_errors(f"cannot look at {self.root}"):
+        with disk.storage_errors(f"cannot access {self.root}"):
             lock = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.flock(lock, kind)
@@ -193,7 +194,7 @@ class ContentStore(content_store.ContentStore):
         return disk.storage_errors(action)
 
     def _missing(self, sha256: str) -> Exception:
-        return NotFoundError(f"no blob {sha256!r}")
+        return NotFoundError(f"there is no blob {sha256!r}")
 
     def _mismatch(self, digest: str, expected: str) -> Exception:
         return ConflictError(

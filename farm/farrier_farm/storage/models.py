@@ -116,8 +116,9 @@ class Models:
                 raise _missing([f"the data file {location!r} ({file.sha256})"]) from None
             if size != file.size:
                 raise InvalidModelError(
-                    f"the data file {location!r} has {size} bytes, the manifest says {file.size}",
-                    hint="measure the file again: was it written to meanwhile?",
+                    f"the data file {location!r} has {size} bytes, but the manifest states "
+                    f"{file.size}",
+                    hint="compute the manifest again: was the file written to in the meantime?",
                 )
         if manifest.files:
             words: list[str | int] = [manifest.to_json(), _now_ms(), manifest.id]
@@ -208,16 +209,16 @@ def check_files(manifest: Manifest) -> None:
     data file."""
     if len(manifest.files) > MOST_FILES:
         raise InvalidModelError(
-            f"the model has {len(manifest.files)} data files, and {MOST_FILES} are the most",
-            hint="onnx.save(model, path, save_as_external_data=True) writes one",
+            f"the model has {len(manifest.files)} data files; at most {MOST_FILES} are allowed",
+            hint="onnx.save(model, path, save_as_external_data=True) writes a single one",
         )
     for location in manifest.files:
-        of = f"the model names the data file {quoted(location)}"
+        of = f"the model refers to the data file {quoted(location)}"
         if len(location) > LONGEST_LOCATION or _CONTROL.search(location):
             raise InvalidModelError(
-                f"{of}, which is longer than {LONGEST_LOCATION} characters or holds a control "
-                "character",
-                hint="give its data files short plain names",
+                f"{of}, which is longer than {LONGEST_LOCATION} characters or contains a "
+                "control character",
+                hint="use short plain names for the data files",
             )
         check_location(location, of)
 
@@ -226,12 +227,13 @@ def _missing(blobs: Sequence[str]) -> ConflictError:
     more = f" and {len(blobs) - _SHOWN} more" if len(blobs) > _SHOWN else ""
     return ConflictError(
         f"the server does not have {', '.join(blobs[:_SHOWN])}{more}",
-        hint="POST /v1/uploads takes each of them",
+        hint="upload each of them with POST /v1/uploads",
     )
 
 
 def unknown(model: str) -> NotFoundError:
     """Return the error for a model that does not exist."""
     return NotFoundError(
-        f"there is no model {model}", hint="POST /v1/uploads first, and POST /v1/models for several"
+        f"there is no model {model}",
+        hint="upload it with POST /v1/uploads; for a model of several files, then POST /v1/models",
     )

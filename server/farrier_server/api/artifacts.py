@@ -72,7 +72,9 @@ def get_artifact(
 
 
 def _not_ready(job: Job) -> NotReadyError:
-    hint = f"GET /v1/jobs/{job.id} says why" if job.state.final else f"farrier watch {job.id}"
+    hint = (
+        f"GET /v1/jobs/{job.id} shows the reason" if job.state.final else f"farrier watch {job.id}"
+    )
     return NotReadyError(f"job {job.id} is {job.state}: it has no artifact", hint=hint)
 
 

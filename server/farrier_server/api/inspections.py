@@ -195,7 +195,7 @@ def get_inspection(model_id: ModelId, farm: FarmDep, owner: OwnerDep) -> Inspect
     if job is None:
         raise NotFoundError(
             f"the model {model_id} was not inspected",
-            hint=f"POST /v1/models/{model_id}/inspection does it",
+            hint=f"request it with POST /v1/models/{model_id}/inspection",
         )
     return InspectionView.of(job, _found(farm, job))
 

@@ -281,7 +281,10 @@ def submit_job(
     options = body.options.compile_options()
     against = tuple(dict.fromkeys(body.against))
     if against and not options.verify:
-        raise UsageError("a model is raced once it is verified", hint="leave verify as it is")
+        raise UsageError(
+            "only a verified model can be compared with other engines",
+            hint="do not disable `verify`",
+        )
     request: dict[str, Any] = {
         "name": body.name,
         "owner": owner,
@@ -410,7 +413,8 @@ def _check_priority(priority: Priority, viewer: Viewer, farm: Farm) -> None:
     if priority is Priority.HIGH and not is_open:
         raise ForbiddenError(
             f"the role of {viewer.name} is {viewer.role}, and high priority is for operators",
-            hint="normal is the highest for others, unless the farm has FARRIER_HIGH_PRIORITY=1",
+            hint="the highest priority for others is normal, unless the farm has "
+            "FARRIER_HIGH_PRIORITY=1",
         )
 
 
@@ -424,6 +428,6 @@ def _admitted(farm: Farm, options: CompileOptions, *, wait_for_device: bool) -> 
     try:
         farm.admission.require(admitted.place)
     except NoDeviceError as error:
-        hint = f"{error.hint}; wait_for_device (--wait-for-device) queues the job meanwhile"
+        hint = f"{error.hint}; with wait_for_device (--wait-for-device) the job waits in the queue"
         raise NoDeviceError(error.message, hint=hint) from error
     return admitted

@@ -204,8 +204,8 @@ def get_kernel(
     kernel."""
     listing = _prepared(farm, job)
     unknown = NotFoundError(
-        f"the listing of job {job.id} has no texts of a kernel {kernel}",
-        hint=f"GET /v1/jobs/{job.id}/listing says what there is",
+        f"the listing of job {job.id} does not contain the kernel {kernel}",
+        hint=f"GET /v1/jobs/{job.id}/listing shows its contents",
     )
     if listing is None or listing.artifact is None:
         raise unknown

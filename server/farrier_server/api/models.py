@@ -118,6 +118,6 @@ def _check_size(farm: Farm, manifest: Manifest, *, is_known: bool) -> None:
             size += farm.blobs.size(manifest.message)
     if limit and size > limit:
         raise TooLargeError(
-            f"the model has {size} bytes, the server takes {limit}",
+            f"the model has {size} bytes; the server accepts at most {limit}",
             hint="FARRIER_MAX_UPLOAD_BYTES on the server raises the limit",
         )

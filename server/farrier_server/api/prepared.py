@@ -46,11 +46,11 @@ def checked(kind: type[Document], document: Any, job: Job) -> Document:
 def malformed(job: Job, what: str) -> ServiceError:
     return ServiceError(
         f"the document of job {job.id} {what}",
-        hint=f"DELETE /v1/jobs/{job.id}, and ask for it anew",
+        hint=f"remove it with DELETE /v1/jobs/{job.id}, and request it again",
     )
 
 
 def _unlike(job: Job, error: ValidationError) -> ServiceError:
     first = error.errors(include_url=False, include_input=False)[0]
     place = ".".join(str(part) for part in first["loc"])
-    return malformed(job, f"is none: {place}: {first['msg']}"[:300])
+    return malformed(job, f"is malformed: {place}: {first['msg']}"[:300])

@@ -87,7 +87,7 @@ class RecordClassView(BaseModel):
         name = summary.device_class if device_class is None else called(device_class.to_text())
         return cls(
             device_class=summary.device_class,
-            name=name or "devices that the records do not tell",
+            name=name or "unknown devices",
             records=summary.records,
             tasks=summary.tasks,
             oldest=summary.oldest,
@@ -374,7 +374,7 @@ def drop_records(body: DropRequest, farm: FarmDep) -> PruneView:
     records, roll it back separately."""
     place = body.after.partition(" ")[0]
     if not re.fullmatch(ENTRY_ID, place):
-        raise UsageError("`after` is no `next` of a step", hint="begin without it")
+        raise UsageError("`after` is not the `next` of a page", hint="begin without `after`")
     pruning = Pruning(Selection(device=body.device, since=body.since))
     done = farm.record_pruning.drop(farm.records_of_owner, pruning, after=body.after)
     return PruneView(pruned=done.records, next=done.next)

@@ -92,7 +92,7 @@ def create_upload(
     limit = farm.settings.max_upload_bytes
     if limit and body.size > limit:
         raise TooLargeError(
-            f"the file has {body.size} bytes, the server takes {limit}",
+            f"the file has {body.size} bytes; the server accepts at most {limit}",
             hint="FARRIER_MAX_UPLOAD_BYTES on the server raises the limit",
         )
     if body.size == 0:
@@ -152,13 +152,13 @@ async def append_to_upload(
     upload = await run_in_threadpool(farm.blobs.upload, upload_id)
     if upload_offset != upload.offset:
         raise OffsetConflictError(
-            f"the body begins at byte {upload_offset}, the upload stands at {upload.offset}",
+            f"the body begins at byte {upload_offset}, but the upload is at offset {upload.offset}",
             offset=upload.offset,
         )
     length = int(request.headers.get("content-length", "0"))
     if upload.offset + length > upload.size:
         raise UsageError(
-            f"{length} bytes at offset {upload.offset} pass the announced size of {upload.size}"
+            f"{length} bytes at offset {upload.offset} exceed the announced size of {upload.size}"
         )
     async for piece in _pieces(request, response):
         upload = await run_in_threadpool(farm.blobs.append, upload_id, upload.offset, piece)
@@ -222,7 +222,8 @@ def _finish(farm: Farm, owner: str, upload: Upload) -> UploadView:
         sha256 = farm.blobs.finish(upload.id, lambda digest: farm.owners.note(owner, [digest]))
     except ConflictError as error:
         raise InvalidModelError(
-            f"the bytes were damaged on the way: {error.message}", hint="upload the file again"
+            f"the bytes were damaged during the transfer: {error.message}",
+            hint="upload the file again",
         ) from error
     return _complete(upload.size, sha256)
 

@@ -97,9 +97,8 @@ def add_webhook(
     user already has 20 webhooks."""
     if set(body.events) & set(DEVICE_EVENTS) and not caller.role.includes(Role.OPERATOR):
         raise ForbiddenError(
-            f"what happens to devices is for operators, and {caller.owner} has the role "
-            f"{caller.role}",
-            hint=f"events for all users: {', '.join(JOB_EVENTS)}",
+            f"events of devices are for operators, but {caller.owner} has the role {caller.role}",
+            hint=f"the events for all users are {', '.join(JOB_EVENTS)}",
         )
     check_url(body.url, private=farm.settings.webhook_private, user=caller.owner)
     hook = farm.webhooks.add(caller.owner, body.url, body.events)

@@ -21,10 +21,13 @@ from farrier_farm.devices.sessions import generation_of
 from farrier_farm.errors import DeviceRefusedError, StaleSessionError
 
 _ENROL = "/farrier.device.v1.Broker/Enrol"
-NOBODY = "the device token is missing or wrong: the farm's FARRIER_HOME holds it in device.token"
+NOBODY = (
+    "the device token is missing or wrong: it is in the file device.token of the "
+    "farm's FARRIER_HOME"
+)
 _NO_DEVICE = (
-    "this secret belongs to no device of this farm: enrol the device again, with a token that "
-    "`farrier devices add NAME` makes"
+    "this secret does not belong to a device of this farm: enrol the device again, with a "
+    "token from `farrier devices add NAME`"
 )
 
 
@@ -55,8 +58,8 @@ class Caller:
         secret belongs to another device."""
         if self.own is not None and self.own.device != device:
             raise DeviceRefusedError(
-                f"the caller is the device {self.own.device}, and cannot act as {device}",
-                hint="give each agent a --state folder of its own",
+                f"the caller is the device {self.own.device}, so it cannot act as {device}",
+                hint="each agent needs its own --state folder",
             )
 
     def sign(self, lease: str, fence: int, manifest: bytes) -> bytes:
@@ -74,7 +77,8 @@ class Caller:
         if not signing.verify_report(self.own.secret, lease, fence, result, signature):
             raise DeviceRefusedError(
                 f"the result of {lease} is not signed by the device {self.own.device}",
-                hint="it was changed on its way, or the device has enrolled again meanwhile",
+                hint="it was changed during the transfer, or the device has enrolled again "
+                "in the meantime",
             )
         return True
 

@@ -67,7 +67,7 @@ class Dispatcher:
                 silent = False
             except FarrierError as error:
                 if not silent:
-                    _log.warning("no batch is handed out: %s", error)
+                    _log.warning("no batches can be assigned: %s", error)
                 silent = True
                 await asyncio.sleep(_SWEEP_S)
             # An unexpected error must not end the loop: calls would then find batches only when
@@ -184,4 +184,8 @@ class Dispatcher:
             if batch is not None:
                 await self._batches.hand_back(batch)
         except FarrierError as error:  # The batch is leased again after its lease expires.
-            _log.warning("what was leased for a device that left is not handed back: %s", error)
+            _log.warning(
+                "a batch that was leased for a disconnected device was not "
+                "returned to the queue: %s",
+                error,
+            )

@@ -90,7 +90,7 @@ class BrokerService(device_pb2_grpc.BrokerServicer):
         try:
             await asyncio.to_thread(self._audit.note, entry)
         except FarrierError as error:
-            _log.warning("the audit log lacks %s: %s", entry, error.message)
+            _log.warning("an action is missing in the audit log: %s: %s", entry, error.message)
 
     async def Register(  # noqa: N802
         self, request: device_pb2.RegisterRequest, context: grpc.aio.ServicerContext[Any, Any]
@@ -183,7 +183,7 @@ class BrokerService(device_pb2_grpc.BrokerServicer):
         its own."""
         if caller.own is None and not self._settings.open_enrolment:
             raise DeviceRefusedError(
-                f"the device {device} has no secret of its own, and this farm wants one",
+                f"the device {device} has no secret of its own, which this farm requires",
                 hint=f"farrier devices add {device} makes a token for --enrol",
             )
 
@@ -236,7 +236,7 @@ async def _answering(context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterat
         await context.abort(_status(error), str(error))
     except Exception:
         _log.exception("a call of %s failed", context.peer())
-        await context.abort(grpc.StatusCode.INTERNAL, "a defect of the broker: see its log")
+        await context.abort(grpc.StatusCode.INTERNAL, "this is a defect of the broker: see its log")
 
 
 def _status(error: FarrierError) -> grpc.StatusCode:
@@ -259,9 +259,9 @@ def _check_sandbox(device_id: str, description: Mapping[str, Any], required: str
     missing = devices.missing_layers(required, description)
     if missing:
         raise UsageError(
-            f"this farm requires a sandbox with {required}; that of {device_id} lacks "
+            f"this farm requires a sandbox with {required}; the sandbox of {device_id} lacks "
             f"{', '.join(missing)}",
-            hint="FARRIER_SANDBOX of the broker says what is required",
+            hint="FARRIER_SANDBOX of the broker sets the requirement",
         )
 
 

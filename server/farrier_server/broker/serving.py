@@ -75,7 +75,7 @@ class Broker:
         except RuntimeError as error:
             raise UsageError(
                 f"cannot listen on {address}: {error}",
-                hint="another broker may run there; --port picks another port",
+                hint="another broker may be running there; --port selects another port",
             ) from error
         await self._close_weak_sessions()
         self._dispatching = asyncio.create_task(self._dispatcher.run())
@@ -99,7 +99,7 @@ class Broker:
             if device.session and missing_layers(layers, device.description):
                 await self._device_side.sessions.close(device.id)
                 _log.warning(
-                    "device %s is to register again: this farm requires %s", device.id, layers
+                    "device %s must register again: this farm requires %s", device.id, layers
                 )
 
 

@@ -15,12 +15,13 @@ def check(request: device_pb2.RegisterRequest) -> None:
     agent = f"the agent of {request.device_id}{f' ({release})' if release else ''}"
     if speaks < OLDEST:
         raise ConflictError(
-            f"{agent} speaks version {speaks} of the protocol; this farm takes {OLDEST} or newer",
+            f"{agent} uses version {speaks} of the protocol; this farm needs version {OLDEST} "
+            "or newer",
             hint="update farrier-device on that machine",
         )
     if request.oldest_protocol > PROTOCOL:
         raise ConflictError(
-            f"{agent} needs version {request.oldest_protocol} of the protocol, or newer; this farm "
-            f"speaks {PROTOCOL}",
+            f"{agent} needs version {request.oldest_protocol} of the protocol or newer; this "
+            f"farm uses version {PROTOCOL}",
             hint="update the farm's server, or install the farrier-device of its release",
         )

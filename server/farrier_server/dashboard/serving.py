@@ -101,7 +101,7 @@ class Dashboard:
             return problems.answer_to(
                 NotFoundError(
                     f"the dashboard has no file {json.dumps(path)}",
-                    hint="the server may have another version of it now: load the page anew",
+                    hint="the server may have a new version of the dashboard: reload the page",
                 )
             )
         return await self._served(request, asset, cache=_FOR_EVER if is_versioned else _ASK_ANEW)

@@ -161,12 +161,12 @@ def _damages(folder):
         "one file more": (
             lambda: (folder / "blobs" / ("0" * 64)).write_bytes(b""),
             StorageError,
-            "is not of it",
+            "does not belong to it",
         ),
         "a stranger's file": (
             lambda: (folder / "home/users.lock").touch(),
             UsageError,
-            r"no backup has a file 'home/users\.lock'",
+            r"no backup contains a file 'home/users\.lock'",
         ),
         "no manifest": ((folder / MANIFEST).unlink, UsageError, f"it has no {MANIFEST}"),
         "a damaged manifest": (
@@ -216,7 +216,7 @@ def test_a_home_in_use_is_left_alone(filled, new_home, tmp_path):
         restore(tmp_path / "saved", Settings(home=new_home, redis_url="redis://h:1"))
     with pytest.raises(UsageError, match="no backup"):
         restore(tmp_path / "none", Settings(home=new_home / "new"))
-    with pytest.raises(ConflictError, match="saved is there already"):
+    with pytest.raises(ConflictError, match="saved already exists"):
         back_up(filled, tmp_path / "saved")
 
 

@@ -54,7 +54,7 @@ def test_host_is_the_only_class_there_is(farm: Farm, connect_device) -> None:
 def test_an_instruction_set_takes_cores_and_caches_of_a_machine_that_has_it(
     farm: Farm, connect_device
 ) -> None:
-    with pytest.raises(NoDeviceError, match="no device that runs code for x86-64-v2"):
+    with pytest.raises(NoDeviceError, match="no device that can run code for x86-64-v2"):
         farm.admission.admit("x86-64-v2", measured=True)
     features = [name for name in describe().features if not name.startswith("avx512")]
     connect_device("d", cores=5, l2_bytes=3 << 20, features=features)
@@ -135,7 +135,7 @@ def test_a_device_that_is_another_machine_now_measures_nothing_for_the_one_befor
     now = connect_device("d", cores=3)
     assert device_side.lease(*now, 0) is None
     assert farm.jobs.lease("w", 0) is None
-    with pytest.raises(NoDeviceError, match=f"now, and the job is for class:{place.device_class}"):
+    with pytest.raises(NoDeviceError, match=f"but the job is for class:{place.device_class}"):
         farm.admission.require(place)
     before = connect_device("d", cores=7)
     assert device_side.lease(*before, 0).lease.item == batch

@@ -246,7 +246,7 @@ def test_a_full_queue_takes_no_more_but_knows_what_it_has(lease_settings) -> Non
     assert _submit(farm, "ann", idempotency_key="k") == first
     for _ in range(2):
         _submit(farm, "bob")
-    with pytest.raises(QueueFullError, match="5 jobs wait"):
+    with pytest.raises(QueueFullError, match="5 jobs are waiting"):
         _submit(farm, "bob")
     lease = farm.jobs.lease("w", 0)
     assert lease.item == first

@@ -130,6 +130,6 @@ def test_a_trusted_device_overrules_and_who_said_otherwise_is_named(
     assert (result.device, result.untrusted) == ("good", False)
     assert result.results[0].status is Status.WRONG
     (warned,) = heard
-    assert "rogue says that the model is ok, and good, which is trusted, that it is wrong" in (
+    assert "rogue reports that the model is ok, but good, which is trusted, that it is wrong" in (
         warned.message
     )

@@ -104,7 +104,7 @@ def test_an_operator_says_who_is_trusted(farm: Farm, connect_device) -> None:
 def test_nobody_vouches_for_a_name_that_is_anybodys(farm: Farm, connect_device) -> None:
     connect_device("board")
     for vouch in (farm.devices.trust, farm.devices.trust_own):
-        with pytest.raises(ConflictError, match="whoever has the token that devices share"):
+        with pytest.raises(ConflictError, match="any holder of the shared device token"):
             vouch("board")
     assert not farm.devices.trust("board", False).trusted
     assert farm.devices.measuring(HERE.device_class, trusted=True) == []

@@ -228,7 +228,7 @@ def test_a_damaged_append_only_file_is_reported(settings: Settings) -> None:
 
 
 def test_opening_a_farm_that_does_not_run(settings: Settings) -> None:
-    with pytest.raises(ServiceError, match="no farm runs"):
+    with pytest.raises(ServiceError, match="no farm is running"):
         Farm.open(settings)
     with pytest.raises(ServiceError, match="REDIS_URL"):
         Farm.open(Settings(home=settings.home, redis_url="http://nowhere"))

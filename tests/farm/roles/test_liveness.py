@@ -171,7 +171,7 @@ def test_who_waits_for_a_server_that_hangs_is_not_to_blame(start, tmp_path) -> N
 
 def test_a_probe_tells_who_hangs_who_lives_and_who_is_not_there(start, tmp_path) -> None:
     signs = tmp_path / "alive"
-    with pytest.raises(ServiceError, match="no worker gives signs"):
+    with pytest.raises(ServiceError, match="no worker writes signs"):
         liveness.check("worker", signs, LIMIT_S)
     role, gone = start("worker", 1.0), start("worker", 1.0)
     gone.signal(signal.SIGKILL)

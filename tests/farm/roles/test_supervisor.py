@@ -31,7 +31,7 @@ def test_the_last_words_are_the_error_of_this_life(tmp_path):
     assert role.last_words() == "port taken"
     silent = _role(tmp_path, "pass")
     assert silent.wait(20)
-    assert silent.last_words() == "it said nothing"
+    assert silent.last_words() == "it wrote nothing to its log"
 
 
 def test_a_role_that_ends_again_and_again_is_started_for_ever_and_told_of_twice(
@@ -111,7 +111,7 @@ if os.path.getsize({str(lives)!r}) > 2:
     while len(news) < 3:
         news += filter(None, [role.look_after()])
         time.sleep(0.01)
-    assert news[2] == "serve is up again"
+    assert news[2] == "serve is running again"
     role.signal(signal.SIGKILL)
     assert role.wait(20)
 

@@ -60,10 +60,10 @@ def test_a_valkey_that_does_not_come_up_is_tried_again(
         with up._Store(valkey, said.append):
             wait_until(lambda: said)
             assert len(said) == 1
-            assert "is tried again: the embedded Redis does not start" in said[0]
+            assert "the next attempt follows: the embedded Redis does not start" in said[0]
             manifest.write_bytes(right)
             wait_until(lambda: len(said) == 2)
-            assert "runs again" in said[1]
+            assert "is running again" in said[1]
     finally:
         valkey.stop()
 

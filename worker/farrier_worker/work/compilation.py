@@ -92,6 +92,6 @@ def _base(line: JobChannelClient) -> CostModel | None:
         return CostModel.load(Path(line.order["cost_model"]).read_bytes(), name)
     except (ValueError, OSError) as error:
         line.say(
-            Warned(f"{name} of the cost model is of no use, so the one that ships is: {error}")
+            Warned(f"{name} of the cost model cannot be used, so the built-in one is used: {error}")
         )
         return None
