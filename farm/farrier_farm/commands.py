@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 tokens = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 keys = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
-UserArgument = Annotated[str, typer.Argument(metavar="NAME", help="Of the user.")]
+UserArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the user.")]
 HomeOption = Annotated[
     str | None, typer.Option("--home", help="The farm's directory [env FARRIER_HOME].")
 ]
@@ -24,7 +24,9 @@ HomeOption = Annotated[
 ExpiresOption = Annotated[
     str,
     typer.Option(
-        metavar="WHEN", help="A duration (12h, 30d, 8w), a date of UTC (2030-01-31), or never."
+        metavar="WHEN",
+        help="Expiry of the token: a duration (12h, 30d, 8w), a date in "
+        "UTC (2030-01-31), or never.",
     ),
 ]
 
@@ -48,9 +50,11 @@ class RoleName(enum.StrEnum):
 
 
 def up(
-    port: Annotated[int | None, typer.Option(help="Of the REST API [8440].")] = None,
-    broker_port: Annotated[int | None, typer.Option(help="Of the broker [8441].")] = None,
-    home: Annotated[str | None, typer.Option(help="Where everything is kept [~/.farrier].")] = None,
+    port: Annotated[int | None, typer.Option(help="Port of the REST API [8440].")] = None,
+    broker_port: Annotated[int | None, typer.Option(help="Port of the broker [8441].")] = None,
+    home: Annotated[
+        str | None, typer.Option(help="Directory of all data of the farm [~/.farrier].")
+    ] = None,
     engines: Annotated[
         bool,
         typer.Option(
@@ -60,11 +64,14 @@ def up(
     ] = False,
     builders: Annotated[
         int | None,
-        typer.Option(min=0, help="Builders beside the worker [0]: its jobs have helpers anyway."),
+        typer.Option(
+            min=0,
+            help="Number of builders to start [0]. Jobs also compile in processes of their own.",
+        ),
     ] = None,
 ) -> None:
-    """Start the whole service on this machine: Valkey, API, broker, a worker, a trainer, a device
-    agent."""
+    """Start the whole service on this machine. It consists of Valkey, the API, a broker, a worker,
+    a trainer and a device agent."""
     import dataclasses
 
     from farrier_farm.roles.up import run
@@ -84,18 +91,25 @@ def up(
 
 @tokens.callback()
 def tokens_of_users() -> None:
-    """Manage the farm's users, each with a token: add, list, rotate or remove them. Changes apply
-    at once."""
+    """Add, list, rotate or remove the tokens of users. Changes apply at once."""
 
 
 @tokens.command("add")
 def add_token(
     name: UserArgument,
     role: Annotated[
-        RoleOfUser, typer.Option(help="user: jobs of their own; operator: devices, records too.")
+        RoleOfUser,
+        typer.Option(
+            help="Role of the user; user: own jobs only; operator: "
+            "also devices and records; admin: everything."
+        ),
     ] = RoleOfUser.USER,
     group: Annotated[
-        str, typer.Option(metavar="NAME", help="Its members see each other's jobs and results.")
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Group of the user. Members of a group see each other's jobs and results.",
+        ),
     ] = "",
     expires: ExpiresOption = "never",
     home: HomeOption = None,
@@ -125,7 +139,10 @@ def rotate_token(
     name: UserArgument,
     expires: Annotated[
         str | None,
-        typer.Option(metavar="WHEN", help="As of `add`; without it, when the old one would have."),
+        typer.Option(
+            metavar="WHEN",
+            help="Expiry of the new token, as for `add`; default: that of the old token.",
+        ),
     ] = None,
     home: HomeOption = None,
 ) -> None:
@@ -188,15 +205,17 @@ def _note(action: str, about: str, home: str | None) -> None:
 
 @keys.callback()
 def keys_of_the_farm() -> None:
-    """Manage the key with which the farm signs its artifacts: show or replace the key."""
+    """Show or replace the key that signs the artifacts."""
 
 
 @keys.command("show")
 def show_keys(
-    pem: Annotated[bool, typer.Option("--pem", help="The key in use as OpenSSL reads it.")] = False,
+    pem: Annotated[
+        bool, typer.Option("--pem", help="Print only the key in use, in PEM format for OpenSSL.")
+    ] = False,
     home: HomeOption = None,
 ) -> None:
-    """Print the public key for FARRIER_TRUST, and the keys that were in use before."""
+    """Print the public key for FARRIER_TRUST. Print also the keys that were in use before."""
     held = _keys(home)
     current = held.current().public
     if pem:
@@ -223,11 +242,11 @@ def _keys(home: str | None) -> Keys:
 
 
 def backup(
-    target: Annotated[Path, typer.Argument(help="A new folder, or a new .tar file.")],
+    target: Annotated[Path, typer.Argument(help="New folder or new .tar file to write.")],
     home: HomeOption = None,
 ) -> None:
-    """Back up the farm of this machine while it runs: jobs, records, artifacts, users and keys.
-    Keep the backup safe, because it contains all of these."""
+    """Back up the farm of this machine while it runs. Keep the backup safe, because it contains all
+    jobs, records, artifacts, users and keys."""
     import contextlib
 
     from farrier_farm.backup.backup import back_up
@@ -240,10 +259,10 @@ def backup(
 
 
 def restore(
-    source: Annotated[Path, typer.Argument(help="The folder or .tar file of a backup.")],
+    source: Annotated[Path, typer.Argument(help="Folder or .tar file of the backup.")],
     home: HomeOption = None,
 ) -> None:
-    """Put the farm of a backup into an empty home; then `farrier up` starts it."""
+    """Restore the farm of a backup into an empty home. Then `farrier up` starts it."""
     from farrier_farm.backup.restore import restore as restored
 
     settings = _settings(home)
@@ -253,10 +272,13 @@ def restore(
 
 
 def probe(
-    role: Annotated[RoleName, typer.Argument(help="Which one.")],
-    state: Annotated[Path | None, typer.Option(help="A device's --state.")] = None,
+    role: Annotated[RoleName, typer.Argument(help="Role to check.")],
+    state: Annotated[
+        Path | None, typer.Option(help="State directory of the device agent (its --state).")
+    ] = None,
 ) -> None:
-    """Report whether a role (a process of the farm) on this machine is alive, for health checks."""
+    """Check whether a role on this machine is alive. A role is a process of the farm; health checks
+    can run this command."""
     from farrier.errors import UsageError
     from farrier_device.alive import SIGNS
     from farrier_farm.redis import embedded
@@ -266,13 +288,18 @@ def probe(
     settings = Settings.from_environment()
     if role is RoleName.DEVICE:
         if state is None:
-            raise UsageError("a device's signs of life lie in its --state", hint="give --state DIR")
+            raise UsageError(
+                "the state directory of the device agent is not specified", hint="use --state DIR"
+            )
         signs = state / SIGNS
     else:
         signs = settings.signs
         url = settings.redis_url or f"unix://{embedded.socket_path(settings.home)}"
         if not liveness.answers(url):
-            typer.echo(f"Redis does not answer: no judgement of {role}, which may wait for it")
+            typer.echo(
+                f"Redis does not answer, so the state of {role} is unknown: it may "
+                "be waiting for Redis"
+            )
             return
     pids = liveness.check(role, signs, settings.role_silence_s)
     typer.echo(f"{role} is alive: process {', '.join(map(str, pids))}")

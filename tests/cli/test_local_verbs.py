@@ -129,7 +129,7 @@ def test_run_refuses_a_directory(farrier, tmp_path):
 
 def test_run_refuses_files_that_hold_no_array(farrier, compiled, mlp, tmp_path):
     done = farrier("run", compiled, "--input", f"x={mlp}")
-    assert (done.returncode, "no numpy arrays" in done.stderr) == (6, True)
+    assert (done.returncode, "does not contain NumPy arrays" in done.stderr) == (6, True)
     done = farrier("run", compiled, "--input", "x=nothing.npy")
     assert (done.returncode, "no such file: nothing.npy" in done.stderr) == (2, True)
 
@@ -216,7 +216,7 @@ def test_opt_says_which_constant_it_lacks(farrier, mlp, tmp_path):
     done = farrier("opt", "ir/0-import.ir", "--constants", "weights")
     assert (done.returncode, done.stdout) == (0, (tmp_path / "ir/0-import.ir").read_text())
     done = farrier("opt", "ir/0-import.ir", "--constants", "nowhere")
-    assert (done.returncode, "nowhere is no folder" in done.stderr) == (2, True)
+    assert (done.returncode, "nowhere is not a folder" in done.stderr) == (2, True)
     (largest, *_) = sorted((tmp_path / "weights").iterdir(), key=lambda p: -p.stat().st_size)
     content = bytearray(largest.read_bytes())
     content[-1] ^= 1
@@ -294,7 +294,7 @@ def test_records_that_are_none_are_told(farrier, mlp, tmp_path):
     words = ["compile", mlp, "--shape", "x=4,37", "--until", "import", "--records"]
     done = farrier(*words, "r.jsonl")
     assert done.returncode == 0
-    assert "warning: 1 lines of r.jsonl are no records: line 1: record is not JSON" in done.stderr
+    assert "warning: 1 lines of r.jsonl are not records: line 1: record is not JSON" in done.stderr
     assert farrier(*words, mlp).returncode == 2
 
 

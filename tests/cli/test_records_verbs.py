@@ -119,8 +119,8 @@ def test_what_cannot_be_read_or_written_is_told(farrier, file, tmp_path):
     assert farrier("records", "export", "--since", "then", "-o", "x").returncode == 2
     done = farrier("records", "import", file, "--into", "out.jsonl", "--private")
     assert done.returncode == 2
-    assert "leave --private out" in done.stderr
+    assert "leave out --private" in done.stderr
     with file.open("a") as records:
         records.write('{"task":')
     done = farrier("records", "show", "--file", file)
-    assert f"1 lines of {file} are no records: line 6" in done.stderr
+    assert f"1 lines of {file} are not records: line 6" in done.stderr

@@ -98,6 +98,6 @@ def test_to_keep_none_is_an_error(keep):
 
 
 def test_to_choose_nothing_is_an_error():
-    with pytest.raises(UsageError, match="nothing says which") as caught:
+    with pytest.raises(UsageError, match="no criterion selects") as caught:
         Pruning(Selection())
     assert caught.value.hint

@@ -391,7 +391,10 @@ def test_something_else_answers():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         threading.Thread(target=answer_nonsense, args=(listener,), daemon=True).start()
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        with Client(url, "token") as client, pytest.raises(ServiceError, match="not Farrier's"):
+        with (
+            Client(url, "token") as client,
+            pytest.raises(ServiceError, match="not as a Farrier server does"),
+        ):
             client.devices()
         listener.shutdown(socket.SHUT_RDWR)
 

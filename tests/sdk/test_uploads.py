@@ -323,7 +323,7 @@ def test_a_server_of_an_older_version_is_named(service, model, monkeypatch):
     monkeypatch.setattr(Client, "_call", older)
     with service.client() as client, pytest.raises(UsageError, match="several files") as raised:
         client.submit(model, verify=False)
-    assert "update it" in raised.value.hint
+    assert "update the server" in raised.value.hint
 
 
 def test_a_server_that_lost_a_blob_on_the_way_gets_it_again(service, model, asked, monkeypatch):

@@ -134,5 +134,5 @@ def test_the_command_says_so_and_exits_with_1(tmp_path):
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "FAIL  api: no server answers at http://127.0.0.1:9" in done.stdout
-    assert "hint: `farrier up` starts one" in done.stdout
+    assert "hint: start one with `farrier up`" in done.stdout
     assert "1 of 1 checks failed" in done.stdout

@@ -19,15 +19,28 @@ from farrier.sdk.client import Client
 
 
 def audit(
-    user: Annotated[str, typer.Option(help="Only of this user.")] = "",
+    user: Annotated[str, typer.Option(help="Show only entries of this user.")] = "",
     action: Annotated[
-        str, typer.Option(help="Only this: jobs.cancel, or jobs for all of it.")
+        str,
+        typer.Option(
+            help="Show only this action, such as jobs.cancel, or jobs for all actions on jobs."
+        ),
     ] = "",
-    about: Annotated[str, typer.Option("--object", help="Only about this id.")] = "",
-    outcome: Annotated[str, typer.Option(help="Only with this: ok, forbidden, …")] = "",
-    since: Annotated[str | None, typer.Option(help="Only of so long ago: 90s, 24h.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="So many, the newest.")] = 100,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object a line.")] = False,
+    about: Annotated[
+        str, typer.Option("--object", help="Show only entries about the object with this id.")
+    ] = "",
+    outcome: Annotated[
+        str, typer.Option(help="Show only entries with this outcome: ok, forbidden, …")
+    ] = "",
+    since: Annotated[
+        str | None, typer.Option(help="Show only entries that are not older than this: 90s, 24h.")
+    ] = None,
+    limit: Annotated[
+        int, typer.Option(min=1, help="Largest number of entries to show, the newest ones.")
+    ] = 100,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object per line.")
+    ] = False,
     server: ServerOption = None,
 ) -> None:
     """Show who changed what on the farm, when and from where. Only for operators."""

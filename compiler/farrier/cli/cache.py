@@ -32,7 +32,7 @@ def register(app: typer.Typer, panel: str) -> None:
 
 
 def cache() -> None:
-    """Show, clear or verify the compiled models that InferenceSession caches."""
+    """Show, clear or verify the cache of compiled models. InferenceSession fills this cache."""
 
 
 def show() -> None:
@@ -66,7 +66,7 @@ def clear() -> None:
 
 
 def verify() -> None:
-    """Check every cached model against its hashes, and remove damaged ones."""
+    """Check the hashes of cached models. Remove damaged models."""
     store = _store()
     damaged = store.verify()
     for entry, reason in damaged:
@@ -78,7 +78,9 @@ def _store() -> Store:
     """Return the cache's store of models. Raises NotFoundError if the cache is off."""
     settings = CacheSettings.from_environment()
     if settings.folder is None:
-        raise NotFoundError(f"there is no cache: FARRIER_CACHE is {OFF}", hint="unset it")
+        raise NotFoundError(
+            f"the cache is switched off: FARRIER_CACHE is {OFF}", hint="unset FARRIER_CACHE"
+        )
     from farrier.cache.store import Store  # It imports NumPy, which other commands do without.
 
     return Store(settings.folder, settings.limit_bytes)

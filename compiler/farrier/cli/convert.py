@@ -12,13 +12,20 @@ import typer
 
 def convert(
     model: Annotated[
-        Path, typer.Argument(help="A .keras or .h5 file, a SavedModel, or an export of JAX.")
+        Path,
+        typer.Argument(
+            help="Model to convert: a .keras or .h5 file, a SavedModel, or an export of JAX."
+        ),
     ],
     output: Annotated[
-        Path, typer.Option("-o", "--output", help=".onnx or .tflite; of JAX, .mlir.")
+        Path,
+        typer.Option(
+            "-o", "--output", help="File to write: .onnx or .tflite; .mlir for a model of JAX."
+        ),
     ],
 ) -> None:
-    """Convert a model with the framework that created it, which must be installed here."""
+    """Convert a model of JAX, Keras or TensorFlow. The framework that created it must be installed
+    here."""
     from farrier.conversion.convert import convert as converted
 
     converted(model, output)

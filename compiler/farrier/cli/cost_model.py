@@ -25,8 +25,8 @@ def register(app: typer.Typer) -> None:
 
 
 def cost_model() -> None:
-    """Show the versions of the cost model that all jobs' measurements train, or return to an older
-    one."""
+    """Show the farm's cost model, or use an older version. The measurements of all jobs train
+    it."""
 
 
 def show(server: ServerOption = None) -> None:
@@ -39,12 +39,14 @@ def rollback(
     to: Annotated[
         int | None,
         typer.Option(
-            min=0, help="The version's number, 0 for what ships; without it, the one before."
+            min=0,
+            help="Number of the version; 0 is the built-in model. "
+            "Default: the version before the one in use.",
         ),
     ] = None,
     server: ServerOption = None,
 ) -> None:
-    """Use an older version from the next job on; a later version replaces it only if it is
+    """Use an older version from the next job on. A later version replaces it only if it is
     better."""
     with Client(server) as client:
         _print(client.roll_back_cost_model(to))
@@ -67,13 +69,16 @@ def _print(document: Mapping[str, Any]) -> None:
     if document["versions"]:
         print_table(table)
     if not document["in_use"]:
-        typer.echo("jobs begin with the model that ships")
+        typer.echo("jobs begin with the built-in cost model")
     last = document["last"]
     for version in document["versions"]:
         if version["in_use"] and version["training"] != last:
             _print_unseen(f"version {version['number']}", version["training"]["unseen"])
     if last is None:
-        typer.echo("nothing has been trained yet: `farrier trainer` does, and `farrier up` has one")
+        typer.echo(
+            "no model has been trained yet: `farrier trainer` trains one, and "
+            "`farrier up` starts a trainer"
+        )
         return
     typer.echo(f"last training: {last['reason']}")
     _print_unseen("the last training", last["unseen"])
@@ -92,7 +97,7 @@ def _print_unseen(what: str, unseen: Mapping[str, Any]) -> None:
     class."""
     if not unseen:
         return
-    typer.echo(f"{what}, by a class of devices that was left out:")
+    typer.echo(f"{what}, evaluated on a device class that was left out of training:")
     table = Table(
         Column("class", no_wrap=True), "ranking", "pairs in order", "regret", "top 5", box=None
     )

@@ -15,13 +15,15 @@ from farrier.sdk.doctor import CHECKS, Finding, of_service
 
 def doctor(
     device: Annotated[
-        list[str] | None, typer.Option("--device", help="Only this device; may be repeated.")
+        list[str] | None, typer.Option("--device", help="Check only this device; repeatable.")
     ] = None,
-    wait: Annotated[str, typer.Option(help="For a device to measure: 60s, 5m.")] = "60s",
+    wait: Annotated[
+        str, typer.Option(help="Time to wait for each device to measure: 60s, 5m.")
+    ] = "60s",
     server: ServerOption = None,
 ) -> None:
-    """Check the farm: API, token, devices; on the server also Redis, blob store, broker, and a
-    measurement on each device. Exits with 1 if a check fails."""
+    """Check the farm: its API, your token and the devices. On the server, also check Redis, blob
+    store, broker, and a measurement on each device. Exit with 1 if a check fails."""
     names, wait_s = set(device or ()), parse_budget(wait)
     with Client(server, patience_s=0) as client:
         findings = [_shown(finding) for finding in of_service(client, names)]

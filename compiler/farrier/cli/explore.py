@@ -34,36 +34,42 @@ class Area(enum.StrEnum):
 
 def explore(
     shapes: Annotated[
-        list[str], typer.Argument(help="Accelerators: dae:small, or their descriptions.")
+        list[str],
+        typer.Argument(
+            help="Accelerators to compare: names such as dae:small, or files that describe them."
+        ),
     ],
-    model: Annotated[list[Path], typer.Option(help="A quantized model; repeatable.")],
-    output: Annotated[Path, typer.Option("-o", "--out", help="The folder of the results.")],
+    model: Annotated[list[Path], typer.Option(help="Quantized model to compile; repeatable.")],
+    output: Annotated[Path, typer.Option("-o", "--out", help="Folder for the results.")],
     vary: Annotated[
         list[str] | None,
         typer.Option(
-            help="Values of a field, in all combinations: port.bytes=4,8, or of fields that have "
-            "equal ones: matrix.inner,matrix.outer=8,16; repeatable."
+            help="Values of a field, such as port.bytes=4,8, or of fields that are equal, "
+            "such as matrix.inner,matrix.outer=8,16; repeatable. All combinations are "
+            "compared."
         ),
     ] = None,
     trials: Annotated[
-        int | None, typer.Option(min=1, help="Candidates to measure for each shape and model.")
+        int | None,
+        typer.Option(min=1, help="Number of candidates to measure for each shape and model."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the search.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the search.")] = 0,
     area: Annotated[
         Area,
         typer.Option(
-            help="yosys: also the cells of an ECP5, which takes about a minute a shape and needs "
-            "farrier[hardware]. place: also the clock, by nextpnr with three seeds."
+            help="Source of the area. yosys: also count the cells of an ECP5, which takes "
+            "about a minute for each shape and needs farrier[hardware]. place: also find "
+            "the clock rate, by nextpnr with three seeds."
         ),
     ] = Area.DESCRIPTION,
     server: Annotated[
-        str | None, typer.Option(help="Compile as jobs of this farm; URL of its server.")
+        str | None, typer.Option(help="Compile as jobs of a farm; URL of its server.")
     ] = None,
 ) -> None:
-    """Compare shapes of accelerators by the cycles of models, and by area.
+    """Compare shapes of accelerators by cycles and area.
 
-    Each result is stored in the folder as soon as it is known, and a second run continues from
-    there.
+    The cycles are those of the models. Each result is stored in the folder as soon as it is known,
+    and a second run continues from there.
     """
     from farrier.hardware.explore import Exploration
     from farrier.sdk.client import Client

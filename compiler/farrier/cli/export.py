@@ -15,16 +15,26 @@ if TYPE_CHECKING:
 def export(
     artifact: Annotated[Path, typer.Argument(help="The .farrier file.")],
     form: Annotated[
-        str, typer.Option("--format", help="c: a library and its header; elf, uf2: a program.")
+        str,
+        typer.Option(
+            "--format",
+            help="Form of the files; c: a library and its header; elf, uf2: a program for a board.",
+        ),
     ] = "c",
-    board: Annotated[str, typer.Option(help="Of a program: the board that it runs on.")] = "",
-    name: Annotated[str, typer.Option(help="Of the C functions; by default the model's.")] = "",
+    board: Annotated[str, typer.Option(help="Board on which the program runs.")] = "",
+    name: Annotated[
+        str, typer.Option(help="Start of the names of the C functions; default: the model's name.")
+    ] = "",
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Default: a folder beside the artifact.")
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            help="Folder to write; default: the path of the artifact without .farrier.",
+        ),
     ] = None,
 ) -> None:
-    """Write a model as a C library, or as a program for a board; prints the memory that it
-    takes."""
+    """Export a model as a C library or a program for a board. Print the memory that it takes."""
     from farrier.runtime.artifact import load
 
     write_files(load(artifact).export(form, board, name), output or artifact.with_suffix(""))

@@ -9,12 +9,14 @@ import typer
 
 
 def firmware(
-    board: Annotated[str, typer.Argument(help="A board without an operating system.")],
+    board: Annotated[str, typer.Argument(help="Name of a board without an operating system.")],
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Default: a folder named as the board.")
+        Path | None,
+        typer.Option("-o", "--output", help="Folder to write; default: the name of the board."),
     ] = None,
 ) -> None:
-    """Write the program that runs on a board for an agent (`farrier-device --serial`)."""
+    """Write the program of a board that measures for a farm. The board is connected to an agent
+    (`farrier-device --serial`)."""
     from farrier.cli.export import write_files
     from farrier.targets import parse_target
 

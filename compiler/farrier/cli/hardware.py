@@ -23,15 +23,22 @@ def hardware(
     target: Annotated[
         str,
         typer.Argument(
-            help="An accelerator: dae:small, or its description; or your own KERNEL.py."
+            help="Accelerator, by its name (dae:small) or in a file that describes it; or "
+            "a kernel in KERNEL.py."
         ),
     ],
     output: Annotated[
-        Path | None, typer.Option("-o", "--out", help="The folder. By default its name.")
+        Path | None,
+        typer.Option(
+            "-o", "--out", help="Folder to write; default: the name of the accelerator or kernel."
+        ),
     ] = None,
     check: Annotated[
         Path | None,
-        typer.Option(help="A model, whose kernels run in Verilator and in the simulator."),
+        typer.Option(
+            help="Model whose kernels are run in Verilator and in the simulator, "
+            "to compare the two."
+        ),
     ] = None,
     verify: Annotated[
         bool,
@@ -41,14 +48,20 @@ def hardware(
         ),
     ] = False,
 ) -> None:
-    """Write the Verilog of an accelerator, or of a kernel; needs farrier[hardware]."""
+    """Write the Verilog of an accelerator or a kernel. This needs farrier[hardware]."""
     if target.endswith(".py"):
         if check is not None:
-            raise UsageError("--check is for accelerators", hint="--verify compares a kernel")
+            raise UsageError(
+                "--check is for accelerators",
+                hint="use --verify to compare a kernel with the interpreter",
+            )
         _kernel(Path(target), output, verify)
         return
     if verify:
-        raise UsageError("--verify is for kernels", hint="--check MODEL compares an accelerator")
+        raise UsageError(
+            "--verify is for kernels",
+            hint="use --check MODEL to compare an accelerator with the simulator",
+        )
     from farrier.targets.dae.description import to_toml
     from farrier.targets.dae.rtl.emit import verilog
 
@@ -108,8 +121,9 @@ def accelerator_of(target: str) -> Accelerator:
     machine = parse_target(read_target(target))
     if not isinstance(machine, DaeTarget):
         raise UsageError(
-            f"{target} is not an accelerator of one's own",
-            hint="`farrier targets` lists such as dae:small; docs/accelerators.md describes others",
+            f"{target} is not an accelerator of the kind dae",
+            hint="`farrier targets` lists accelerators such as dae:small; "
+            "docs/accelerators.md explains how to describe others",
         )
     return machine.accelerator
 

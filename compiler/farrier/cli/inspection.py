@@ -23,12 +23,14 @@ if TYPE_CHECKING:
 
 def inspect(
     model: Annotated[
-        Path, typer.Argument(help="A model: .onnx, .tflite, .pt2, .mlir; or an artifact.")
+        Path, typer.Argument(help="Model (.onnx, .tflite, .pt2, .mlir) or artifact to show.")
     ],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with the graph.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON, including the graph.")
+    ] = False,
 ) -> None:
-    """Show a model's inputs, outputs and operators, and which of these would not compile; exit with
-    1 if there are any. For an artifact, show its inputs, outputs, target and signer."""
+    """Show the inputs, outputs and operators of a model. Show also what would not compile, and exit
+    with 1 if there is any. For an artifact, show its inputs, outputs, target and signer."""
     from farrier.runtime.artifact import is_artifact
 
     if is_artifact(model):
@@ -98,7 +100,7 @@ def _lines(document: Inspection) -> Iterator[str]:
         for dim in document.open_dims
     )
     yield from (f"assumed: {precondition}" for precondition in document.preconditions)
-    yield from (f"state, if --state {pair.input}={pair.output} says so" for pair in document.states)
+    yield from (f"possible state: --state {pair.input}={pair.output}" for pair in document.states)
     for use in document.operators:
         op = f"{use.domain}:{use.op}" if use.domain else use.op
         yield f"operator: {op} ×{use.count}" + ("" if use.supported else " (not supported)")

@@ -46,52 +46,64 @@ PANEL = "Local"
 
 ShapeOption = Annotated[
     list[str] | None,
-    typer.Option(help="NAME=1,3,224,224, or open: NAME=batch:1..8,3,h,?; repeatable."),
+    typer.Option(
+        help="Shape of an input: NAME=1,3,224,224, or with open dimensions, "
+        "NAME=batch:1..8,3,h,?; repeatable."
+    ),
 ]
 HotOption = Annotated[
     list[str] | None,
     typer.Option(
-        help="Sizes of open dims with code of their own: batch=1,h=640; repeatable. By default the "
-        "typical sizes; none: one code for all."
+        help="Sizes of open dimensions that get code of their own: batch=1,h=640; "
+        "repeatable. none: the same code for all sizes. Default: the typical sizes."
     ),
 ]
 TypicalOption = Annotated[
     str,
     typer.Option(
-        help="What open dims usually are: batch=1,h=640. By default a batch is 1, the side of an "
-        "image 224, and what else is open 128, or what the operators imply."
+        help="Typical sizes of open dimensions: batch=1,h=640. Default: 1 for a batch, 224 "
+        "for the side of an image, and for others 128 or the size that the operators imply."
     ),
 ]
 MaxLayerErrorOption = Annotated[
-    float, typer.Option(help="Of a layer's algorithm, as share of its range; 0: plain sums only.")
+    float,
+    typer.Option(
+        help="Largest error that the algorithm of a layer may add, as a "
+        "share of the layer's range; 0 allows only plain sums."
+    ),
 ]
 PrecisionOption = Annotated[
     str,
-    typer.Option(help="What contractions multiply in: f32; bf16, f16 or tf32, summed in f32."),
+    typer.Option(
+        help="Type in which contractions multiply: f32, bf16, f16 or tf32; sums are in f32."
+    ),
 ]
-ThreadsOption = Annotated[int, typer.Option(help="0: one per core of the target.")]
+ThreadsOption = Annotated[
+    int, typer.Option(help="Number of threads; 0: one per core of the target.")
+]
 CoresOption = Annotated[
-    int, typer.Option(help="Of this machine, to compile with; 0: all. Processes beside this one.")
+    int, typer.Option(help="Number of cores of this machine that compile; 0: all.")
 ]
 StateOption = Annotated[
     list[str] | None,
     typer.Option(
-        help="An input that the session keeps, and the output that takes its place: "
+        help="Input that the session keeps between calls, and the output that replaces it: "
         "'past_key_values.*=present.*:capacity=4096'; repeatable."
     ),
 ]
-SeedOption = Annotated[int, typer.Option(help="Of the search.")]
+SeedOption = Annotated[int, typer.Option(help="Seed of the search.")]
 VerifyOption = Annotated[
-    bool, typer.Option(help="Run the result and compare it with the reference.")
+    bool, typer.Option(help="Run the compiled model and compare its outputs with the reference.")
 ]
 ArtifactOption = Annotated[
-    Path | None, typer.Option("-o", "--output", help="Default: MODEL.farrier.")
+    Path | None, typer.Option("-o", "--output", help="Artifact to write [MODEL.farrier].")
 ]
 RecordsOption = Annotated[
-    Path | None, typer.Option(help="Tuning records (JSON lines) to use and extend.")
+    Path | None, typer.Option(help="File of tuning records (JSON lines) to use and extend.")
 ]
 SignOption = Annotated[
-    Path | None, typer.Option(help="Sign the artifact with this private key of Ed25519 (PEM).")
+    Path | None,
+    typer.Option(help="Sign the artifact with the private Ed25519 key in this file (PEM)."),
 ]
 DumpOption = Annotated[
     Path | None, typer.Option(help="Write every stage as text to this directory.")
@@ -118,11 +130,11 @@ def register(app: typer.Typer) -> None:
 
 
 def compile_(
-    model: Annotated[Path, typer.Argument(help="A model: .onnx, .tflite, .pt2 or .mlir.")],
+    model: Annotated[Path, typer.Argument(help="Model to compile: .onnx, .tflite, .pt2 or .mlir.")],
     output: ArtifactOption = None,
     target: TargetOption = "host",
-    trials: Annotated[int | None, typer.Option(help="Candidates to measure.")] = None,
-    budget: Annotated[str | None, typer.Option(help="Time to tune: 60s, 5m.")] = None,
+    trials: Annotated[int | None, typer.Option(help="Number of candidates to measure.")] = None,
+    budget: Annotated[str | None, typer.Option(help="Time budget of tuning: 60s, 5m.")] = None,
     shape: ShapeOption = None,
     hot: HotOption = None,
     typical: TypicalOption = "",
@@ -139,7 +151,7 @@ def compile_(
     dump: DumpOption = None,
     verbose: VerboseOption = False,
 ) -> None:
-    """Compile a model on this machine; with --trials or --budget, tune it here."""
+    """Compile a model on this machine. With --trials or --budget, also tune it here."""
     from farrier import pipeline
     from farrier.files.atomic import check_writable
     from farrier.records import FileRecords
@@ -165,7 +177,7 @@ def compile_(
     with ProgressView(verbose=verbose) as view:
         if store is not None and store.damaged:
             lines = f"{len(store.damaged)} lines of {records}"
-            view(Warned(f"{lines} are no records: {store.damaged[0]}"))
+            view(Warned(f"{lines} are not records: {store.damaged[0]}"))
         try:
             artifact = pipeline.compile_model(
                 Model.of_path(model),
@@ -187,22 +199,25 @@ def compile_(
 def run(
     artifact: Annotated[Path, typer.Argument(help="The .farrier file.")],
     inputs: Annotated[
-        list[str] | None, typer.Option("--input", help="NAME=FILE.npy; repeatable.")
+        list[str] | None,
+        typer.Option("--input", help="Input as an array: NAME=FILE.npy; repeatable."),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Write the outputs to this .npz file.")
     ] = None,
-    threads: Annotated[int, typer.Option(help="0: what it was tuned for.")] = 0,
+    threads: Annotated[
+        int, typer.Option(help="Number of threads; 0: the number for which the artifact was tuned.")
+    ] = 0,
     memory_bytes: Annotated[
         int,
         typer.Option(
             min=0,
-            help="What outputs and workspace may take where values decide their sizes; "
-            "0: as much as the machine has.",
+            help="Largest memory in bytes for outputs and workspace, if values decide "
+            "their sizes; 0: all memory of the machine.",
         ),
     ] = 0,
 ) -> None:
-    """Run an artifact on arrays; print the shape and range of each output."""
+    """Run an artifact on arrays. Print the shape and range of each output."""
     import numpy as np
 
     from farrier.files.arrays import save_arrays
@@ -230,21 +245,28 @@ def run(
 
 
 def bench(
-    model: Annotated[Path, typer.Argument(help="A .farrier artifact, or a model.")],
-    against: Annotated[str, typer.Option(help="Engines, by comma: onnxruntime,openvino.")] = "",
+    model: Annotated[Path, typer.Argument(help="Artifact (.farrier) or model to time.")],
+    against: Annotated[
+        str, typer.Option(help="Engines to compare, separated by commas: onnxruntime,openvino.")
+    ] = "",
     onnx: Annotated[
-        Path | None, typer.Option("--model", help="An artifact's ONNX file, if not beside it.")
+        Path | None,
+        typer.Option(
+            "--model", help="ONNX file of the artifact; default: the one in the artifact's folder."
+        ),
     ] = None,
     shape: ShapeOption = None,
     typical: TypicalOption = "",
     target: TargetOption = "host",
     threads: ThreadsOption = 0,
     precision: PrecisionOption = "f32",
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds of 0.2 s for each engine.")] = 15,
+    rounds: Annotated[
+        int, typer.Option(min=1, help="Number of rounds, each of 0.2 s per engine.")
+    ] = 15,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Time an artifact, or a model that is compiled now without tuning, against other engines, and
-    a quantized model against its float form."""
+    """Time an artifact or a model against other engines. A model is first compiled without tuning,
+    and a quantized model is also timed in its float form."""
     from farrier.artifact.trust import own_artifacts
     from farrier.bench.race import Entrant, peer, race
     from farrier.options.precision import parse_precision
@@ -322,26 +344,38 @@ def _warn_of_float_form(figures: Sequence[Figures]) -> None:
         if entrant.label == _FLOAT_FORM and entrant.ratio > _SLOWER:
             typer.echo(
                 f"warning: the quantized model takes {entrant.ratio:.2f} times as long as its "
-                "float form: compile the model that was not quantized for this machine",
+                "float form: on this machine, compile the model that is not quantized",
                 err=True,
             )
 
 
 def opt(
-    file: Annotated[Path, typer.Argument(help="A graph or loop function as text (see --dump).")],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="Graph or loop function as text, as `farrier compile --dump` writes it."
+        ),
+    ],
     passes: Annotated[
-        str, typer.Option("-p", "--passes", help="By comma: fold-constants,fuse.")
+        str,
+        typer.Option(
+            "-p", "--passes", help="Passes to run, separated by commas: fold-constants,fuse."
+        ),
     ] = "",
     print_after_all: Annotated[
         bool, typer.Option("--print-after-all", help="Print the IR after each pass.")
     ] = False,
     constants: Annotated[
-        Path | None, typer.Option(help="The folder of large constants [the one beside FILE].")
+        Path | None,
+        typer.Option(
+            help="Folder of large constants; default: the folder "
+            "`constants` next to FILE or to its folder."
+        ),
     ] = None,
     target: TargetOption = "host",
     precision: PrecisionOption = "f32",
 ) -> None:
-    """Run passes on a graph, or on the loops of a kernel, in text form, and print the result."""
+    """Run passes on a graph or loop function in text form. Print the result."""
     from farrier import passes as pipeline_passes
     from farrier.ir import constants as large
     from farrier.options.precision import parse_precision
@@ -349,7 +383,10 @@ def opt(
 
     machine = parse_target(read_target(target))
     if constants is not None and not constants.is_dir():
-        raise UsageError(f"{constants} is no folder", hint="--constants DIR/constants")
+        raise UsageError(
+            f"{constants} is not a folder",
+            hint="use --constants DIR/constants, of a folder that --dump DIR wrote",
+        )
     typer.echo(
         pipeline_passes.opt(
             _read_text(file),
@@ -365,8 +402,8 @@ def opt(
 
 
 def device(context: typer.Context) -> None:
-    """Measure for a farm: connect to its broker and run the batches that it sends
-    (farrier-device)."""
+    """Measure for a farm, as farrier-device does. The agent connects to the farm's broker and runs
+    the batches that it sends."""
     from farrier_device import agent
 
     raise SystemExit(agent.main(context.args))
@@ -396,8 +433,8 @@ def _source(artifact: Path, name: str) -> Path:
         if path.is_file():
             return path
     raise UsageError(
-        f"other engines cannot load {artifact}, and no {name}.onnx lies beside it",
-        hint="--model MODEL.onnx names its source",
+        f"other engines cannot load {artifact}, and there is no {name}.onnx in its folder",
+        hint="name the model from which it was compiled: --model MODEL.onnx",
     )
 
 
@@ -410,7 +447,7 @@ def _read_text(path: Path) -> str:
     try:
         return _existing(path).read_text(encoding="utf-8")
     except UnicodeDecodeError:
-        hint = "farrier compile --dump DIR writes graphs as text"
+        hint = "`farrier compile --dump DIR` writes graphs as text"
         raise UsageError(f"{path} is not text", hint=hint) from None
 
 
@@ -431,7 +468,9 @@ def _read_arrays(texts: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
     for text in texts:
         name, array = _read_array(text)
         if name in arrays:
-            raise UsageError(f"two arrays are given for {name!r}", hint="--input names it once")
+            raise UsageError(
+                f"two arrays are given for {name!r}", hint="use --input once for each input"
+            )
         arrays[name] = array
     return arrays
 
@@ -439,7 +478,9 @@ def _read_arrays(texts: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
 def _read_array(text: str) -> tuple[str, npt.NDArray[Any]]:
     name, equals, path = text.rpartition("=")
     if not (name and equals):
-        raise UsageError(f"cannot read the input {text!r}", hint="--input x=x.npy")
+        raise UsageError(
+            f"cannot read the input {text!r}", hint="write NAME=FILE.npy: --input x=x.npy"
+        )
     loaded = _load(Path(path))
     if isinstance(loaded, Mapping):
         raise InputMismatchError(f"{path} is an archive, not one array")
@@ -456,4 +497,4 @@ def _load(path: Path) -> npt.NDArray[Any] | Mapping[str, npt.NDArray[Any]]:
         return loaded
     except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
         hint = "numpy.save writes one array, numpy.savez several"
-        raise InputMismatchError(f"{path} holds no numpy arrays", hint=hint) from error
+        raise InputMismatchError(f"{path} does not contain NumPy arrays", hint=hint) from error

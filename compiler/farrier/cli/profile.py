@@ -22,21 +22,25 @@ _PIPED_COLUMNS = 160
 
 def profile(
     artifact: Annotated[Path, typer.Argument(help="The .farrier file.")],
-    threads: Annotated[int, typer.Option(help="0: what it was tuned for.")] = 0,
-    seconds: Annotated[float, typer.Option(min=0, help="How long to measure.")] = 2.0,
-    by_call: Annotated[bool, typer.Option("--calls", help="One row a call, not a kernel.")] = False,
-    top: Annotated[int, typer.Option(min=0, help="Rows of the table; 0: all.")] = 20,
+    threads: Annotated[
+        int, typer.Option(help="Number of threads; 0: the number for which the artifact was tuned.")
+    ] = 0,
+    seconds: Annotated[float, typer.Option(min=0, help="Time to measure, in seconds.")] = 2.0,
+    by_call: Annotated[
+        bool, typer.Option("--calls", help="Print a row for each call instead of each kernel.")
+    ] = False,
+    top: Annotated[int, typer.Option(min=0, help="Number of rows of the table; 0: all.")] = 20,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     timeline: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Write the calls over time, with the queues of an accelerator, as a trace for "
-            "Chrome or Perfetto.",
+            help="Write the calls over time, with the queues of an accelerator, to this "
+            "file, as a trace for Chrome or Perfetto.",
         ),
     ] = None,
 ) -> None:
-    """Time every kernel of an artifact against the roofline of this machine."""
+    """Time every kernel of an artifact. Compare it with the roofline of this machine."""
     from farrier.bench.profile import profile as measure
     from farrier.runtime.artifact import load
 

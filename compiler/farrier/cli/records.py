@@ -43,14 +43,24 @@ _ADDED_AT_ONCE = 1000
 
 FileOption = Annotated[
     Path | None,
-    typer.Option("--file", help="A file of records, as `farrier compile --records` makes it."),
+    typer.Option(
+        "--file",
+        help="Use a file of records, such as `farrier compile "
+        "--records` writes, instead of the service.",
+    ),
 ]
 ClassOption = Annotated[
-    str | None, typer.Option("--device-class", help="Only those of the class with this id.")
+    str | None,
+    typer.Option("--device-class", help="Select only records of the device class with this id."),
 ]
-TaskOption = Annotated[str | None, typer.Option("--task", help="Only those of the task's key.")]
+TaskOption = Annotated[
+    str | None, typer.Option("--task", help="Select only records of the task with this key.")
+]
 PrivateOption = Annotated[
-    bool, typer.Option("--private", help="Those of your private jobs, not those of all users.")
+    bool,
+    typer.Option(
+        "--private", help="Use the records of your private jobs instead of those of all users."
+    ),
 ]
 
 
@@ -70,21 +80,25 @@ def register(app: typer.Typer) -> None:
 
 
 def records() -> None:
-    """Show, export, import or remove the measurements of all tuning."""
+    """Show, export, import or remove tuning records. A record is a measurement of a candidate."""
 
 
 def show(
     task: Annotated[
-        str | None, typer.Option("--task", help="The fastest schedules of the task with this key.")
+        str | None,
+        typer.Option("--task", help="Show the fastest schedules of the task with this key."),
     ] = None,
     limit: Annotated[
-        int, typer.Option(min=1, max=1000, help="So many of each class and context, with --task.")
+        int,
+        typer.Option(
+            min=1, max=1000, help="With --task, the number of schedules for each class and context."
+        ),
     ] = 10,
     file: FileOption = None,
     private: PrivateOption = False,
     server: ServerOption = None,
 ) -> None:
-    """List the records by device class and rule, or the fastest schedules of a task."""
+    """List the records by device class and rule. With --task, list its fastest schedules."""
     _check_store(file, private)
     if file is not None:
         records = _readable(file)
@@ -101,11 +115,12 @@ def show(
 
 
 def export(
-    output: Annotated[Path, typer.Option("-o", "--output", help="Where to: JSON lines.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="File to write, as JSON lines.")],
     device_class: ClassOption = None,
     task: TaskOption = None,
     since: Annotated[
-        str | None, typer.Option(help="Only those made since this date: 2026-11-01, in UTC.")
+        str | None,
+        typer.Option(help="Select only records made since this date, in UTC: 2026-11-01."),
     ] = None,
     file: FileOption = None,
     private: PrivateOption = False,
@@ -130,14 +145,15 @@ def export(
 
 
 def import_(
-    source: Annotated[Path, typer.Argument(metavar="FILE", help="JSON lines of records.")],
+    source: Annotated[Path, typer.Argument(metavar="FILE", help="File of records, as JSON lines.")],
     into: Annotated[
-        Path | None, typer.Option("--into", help="Into this file instead of the service.")
+        Path | None,
+        typer.Option("--into", help="Add the records to this file instead of the service."),
     ] = None,
     private: PrivateOption = False,
     server: ServerOption = None,
 ) -> None:
-    """Add the records of a file; records that are stored already are skipped."""
+    """Add the records of a file. Records that are stored already are skipped."""
     _check_store(into, private)
     if into is not None:
         imported = _import_into(FileRecords(into), source)
@@ -150,25 +166,28 @@ def import_(
 def prune(
     device_class: ClassOption = None,
     older_than: Annotated[
-        str | None, typer.Option(help="Only those made longer ago: 90d, 12h.")
+        str | None, typer.Option(help="Select only records that are older than this: 90d, 12h.")
     ] = None,
-    failed: Annotated[bool, typer.Option("--failed", help="Only those without a time.")] = False,
+    failed: Annotated[
+        bool, typer.Option("--failed", help="Select only records of failures, which have no time.")
+    ] = False,
     other_versions: Annotated[
         bool,
         typer.Option(
-            "--other-versions", help="Only those of rules that this version does not have."
+            "--other-versions", help="Select only records of rules that this version does not have."
         ),
     ] = False,
     keep: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="Not the fastest schedules, so many of each task, rule and class, alone and in "
-            "the model.",
+            help="Keep this number of the fastest schedules of each task, rule and class, "
+            "both alone and in the model.",
         ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say how many would go, and remove none.")
+        bool,
+        typer.Option("--dry-run", help="Print how many records would be removed, and remove none."),
     ] = False,
     file: FileOption = None,
     private: PrivateOption = False,
@@ -180,8 +199,8 @@ def prune(
     asked = Selection(device_class=device_class, before=before, failed=failed)
     if asked == ALL and not other_versions and keep is None:
         raise UsageError(
-            "nothing says which records are to go",
-            hint="--device-class, --older-than, --failed, --other-versions or --keep",
+            "no criterion selects the records to remove",
+            hint="use --device-class, --older-than, --failed, --other-versions or --keep",
         )
     if file is not None:
         pruned = _prune_file(file, asked, other_versions, keep, dry_run=dry_run)
@@ -200,13 +219,16 @@ def prune(
 
 
 def drop(
-    device: Annotated[str, typer.Option("--device", help="The device that measured them.")],
+    device: Annotated[
+        str, typer.Option("--device", help="Id of the device that measured the records.")
+    ],
     since: Annotated[
-        str | None, typer.Option(help="Only those made since this date: 2026-11-01, in UTC.")
+        str | None,
+        typer.Option(help="Select only records made since this date, in UTC: 2026-11-01."),
     ] = None,
     server: ServerOption = None,
 ) -> None:
-    """Permanently remove the records of a device's measurements, those of all users included."""
+    """Permanently remove the records that a device measured, for all users."""
     with Client(server) as client:
         dropped = client.drop_records(device, since=None if since is None else _moment(since))
     typer.echo(f"{dropped} records of {device} removed")
@@ -215,8 +237,8 @@ def drop(
 def _check_store(file: Path | None, private: bool) -> None:
     if file is not None and private:
         raise UsageError(
-            f"{file} is a file: which of its records are private, it does not say",
-            hint="leave --private out, or the file: then it is the service's",
+            f"the file {file} does not show which of its records are private",
+            hint="leave out --private, or leave out the file to use the records of the service",
         )
 
 
@@ -255,7 +277,7 @@ def _readable(path: Path) -> Iterator[TuningRecord]:
         else:
             yield record
     if damaged:
-        typer.echo(f"{count} lines of {path} are no records: {damaged[0]}", err=True)
+        typer.echo(f"{count} lines of {path} are not records: {damaged[0]}", err=True)
 
 
 def _selected(path: Path, selection: Selection) -> Iterator[str]:
@@ -351,7 +373,7 @@ def _moment(text: str) -> float:
         moment = datetime.datetime.fromisoformat(text)
     except ValueError:
         raise UsageError(
-            f"cannot read the date {text!r}", hint="--since 2026-11-01, or 2026-11-01T12:30"
+            f"cannot read the date {text!r}", hint="write --since 2026-11-01 or 2026-11-01T12:30"
         ) from None
     return (moment if moment.tzinfo else moment.replace(tzinfo=datetime.UTC)).timestamp()
 
@@ -360,5 +382,5 @@ def _age(text: str) -> float:
     """Parse a duration to seconds: `90d`, `12h`."""
     match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([smhd])", text)
     if match is None:
-        raise UsageError(f"cannot read the age {text!r}", hint="--older-than 90d, 12h or 30m")
+        raise UsageError(f"cannot read the age {text!r}", hint="write --older-than 90d, 12h or 30m")
     return float(match[1]) * _UNITS[match[2]]

@@ -36,20 +36,20 @@ PANEL = "Service"
 ServerOption = Annotated[
     str | None, typer.Option("--server", help="URL of the server [env FARRIER_SERVER].")
 ]
-JobArgument = Annotated[str, typer.Argument(help="The job's id.")]
+JobArgument = Annotated[str, typer.Argument(help="Id of the job.")]
 
 WaitForDeviceOption = Annotated[
     bool,
     typer.Option(
         "--wait-for-device",
-        help="Queue it though no device of the target's kind is connected: it waits in the "
-        "queue until one is, and again where it loses its device.",
+        help="Queue the job although no device of the target's kind is connected; it waits "
+        "until one is, and again if it loses its device.",
     ),
 ]
 AgainstOption = Annotated[
     list[str] | None,
     typer.Option(
-        help="Race it with this engine, once it is verified, on a device that has it: "
+        help="Compare the verified model with this engine, on a device that has it: "
         "onnxruntime or openvino; repeatable."
     ),
 ]
@@ -57,21 +57,23 @@ NowOption = Annotated[
     bool,
     typer.Option(
         "--now",
-        help="Have the artifact as soon as the untuned model is verified, and better versions "
-        "of it while the job tunes, within --budget or --trials.",
+        help="Make the artifact available as soon as the untuned model is verified, and "
+        "better versions while the job tunes, within --budget or --trials.",
     ),
 ]
 PrivateOption = Annotated[
     bool,
     typer.Option(
         "--private",
-        help="Keep what the job measures and makes from other users: their jobs do not learn "
-        "from it.",
+        help="Keep the job's measurements and results from other users; their jobs do not "
+        "learn from them.",
     ),
 ]
 PriorityOption = Annotated[
     str,
-    typer.Option(help="low, normal or high: the order among your own jobs. High is for operators."),
+    typer.Option(
+        help="Priority among your own jobs: low, normal or high. Only operators may use high."
+    ),
 ]
 
 
@@ -91,25 +93,33 @@ def register(app: typer.Typer) -> None:
 
 def submit(
     model: Annotated[
-        Path, typer.Argument(help="A model: .onnx with its data, .tflite, .pt2, .mlir.")
+        Path, typer.Argument(help="Model to compile: .onnx with its data, .tflite, .pt2 or .mlir.")
     ],
     target: FarmTargetOption = "host",
-    budget: Annotated[str | None, typer.Option(help="Time to tune: 60s, 5m.")] = None,
-    trials: Annotated[int | None, typer.Option(help="Candidates to measure.")] = None,
+    budget: Annotated[str | None, typer.Option(help="Time budget of tuning: 60s, 5m.")] = None,
+    trials: Annotated[int | None, typer.Option(help="Number of candidates to measure.")] = None,
     shape: ShapeOption = None,
     hot: HotOption = None,
     typical: TypicalOption = "",
-    threads: Annotated[int, typer.Option(help="0: one per core of the target.")] = 0,
+    threads: Annotated[
+        int, typer.Option(help="Number of threads; 0: one per core of the target.")
+    ] = 0,
     seed: SeedOption = 0,
     max_layer_error: MaxLayerErrorOption = MAX_LAYER_ERROR,
     verify: VerifyOption = True,
     precision: Annotated[
         str,
-        typer.Option(help="What contractions multiply in: f32; bf16, f16 or tf32, summed in f32."),
+        typer.Option(
+            help="Type in which contractions multiply: f32, bf16, f16 or tf32; sums are in f32."
+        ),
     ] = "f32",
     state: StateOption = None,
-    name: Annotated[str | None, typer.Option(help="A name for the job.")] = None,
-    key: Annotated[str | None, typer.Option(help="Idempotency key.")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Name of the job; default: the name of the file.")
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option(help="Idempotency key: submissions with the same key are one job.")
+    ] = None,
     wait_for_device: WaitForDeviceOption = False,
     against: AgainstOption = None,
     now: NowOption = False,
@@ -118,7 +128,7 @@ def submit(
     follow: Annotated[bool, typer.Option("--watch", help="Watch the job until it ends.")] = False,
     server: ServerOption = None,
 ) -> None:
-    """Upload a model and queue its compilation; print the job's id."""
+    """Upload a model and queue its compilation. Print the job's id."""
     with Client(server) as client, UploadView() as view:
         job = client.submit(
             model,
@@ -145,12 +155,12 @@ def submit(
 
 
 def jobs(
-    state: Annotated[str | None, typer.Option(help="Only jobs in this state.")] = None,
-    owner: Annotated[str | None, typer.Option(help="Only this user's jobs.")] = None,
+    state: Annotated[str | None, typer.Option(help="List only jobs in this state.")] = None,
+    owner: Annotated[str | None, typer.Option(help="List only jobs of this user.")] = None,
     search: Annotated[
-        str | None, typer.Option(help="Only jobs with this in their name, id or target.")
+        str | None, typer.Option(help="List only jobs whose name, id or target contains this text.")
     ] = None,
-    limit: Annotated[int, typer.Option(help="At most this many.")] = 50,
+    limit: Annotated[int, typer.Option(help="Largest number of jobs to list.")] = 50,
     server: ServerOption = None,
 ) -> None:
     """List jobs, the newest first."""
@@ -173,13 +183,13 @@ def jobs(
 
 
 def watch(job: JobArgument, server: ServerOption = None) -> None:
-    """Show a job's progress until it ends; exit with an error's code if it failed."""
+    """Show a job's progress until it ends. Exit with the error's code if it failed."""
     with Client(server) as client:
         _watch(client, job)
 
 
 def versions(job: JobArgument, server: ServerOption = None) -> None:
-    """List the versions of a job's artifact, and mark the one in use."""
+    """List the versions of a job's artifact. The one in use is marked."""
     with Client(server) as client:
         record = client.job(job)
     _print_versions(record)
@@ -188,11 +198,12 @@ def versions(job: JobArgument, server: ServerOption = None) -> None:
 def rollback(
     job: JobArgument,
     to: Annotated[
-        int | None, typer.Option(help="The version's number; without it, the one before.")
+        int | None,
+        typer.Option(help="Number of the version; default: the version before the one in use."),
     ] = None,
     server: ServerOption = None,
 ) -> None:
-    """Put an earlier version of a job's artifact into use, and keep it in use."""
+    """Put an earlier version of a job's artifact into use. Later versions do not replace it."""
     with Client(server) as client:
         record = client.roll_back(job, to)
     _print_versions(record)
@@ -205,10 +216,10 @@ def cancel(job: JobArgument, server: ServerOption = None) -> None:
 
 
 def delete(
-    jobs: Annotated[list[str], typer.Argument(metavar="JOB...", help="The jobs' ids.")],
+    jobs: Annotated[list[str], typer.Argument(metavar="JOB...", help="Ids of the jobs.")],
     server: ServerOption = None,
 ) -> None:
-    """Remove jobs with their artifacts; running jobs are cancelled."""
+    """Remove jobs with their artifacts. Running jobs are cancelled."""
     missing = []
     with Client(server) as client:
         for job in jobs:
@@ -223,9 +234,12 @@ def delete(
 
 def fetch(
     job: JobArgument,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Where to.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="File to write [NAME.farrier].")
+    ] = None,
     version: Annotated[
-        int | None, typer.Option(help="This version of it, and not the one in use.")
+        int | None,
+        typer.Option(help="Number of the version to download; default: the version in use."),
     ] = None,
     server: ServerOption = None,
 ) -> None:
@@ -237,10 +251,10 @@ def fetch(
 
 def devices(
     context: typer.Context,
-    tag: Annotated[str, typer.Option(help="Those that have this tag.")] = "",
+    tag: Annotated[str, typer.Option(help="List only devices that have this tag.")] = "",
     server: ServerOption = None,
 ) -> None:
-    """List the devices that measure for the farm; the subcommands manage them."""
+    """List the devices that measure for the farm. The subcommands manage them."""
     if context.invoked_subcommand is not None:
         return
     columns = ["state", "trusted", "cpu", "cores", "batches", "faults", "seen", "health", "engines"]
@@ -278,26 +292,26 @@ def _machine_of(about: Mapping[str, Any]) -> str:
 
 
 def release(
-    device: Annotated[str, typer.Argument(help="The device's id.")], server: ServerOption = None
+    device: Annotated[str, typer.Argument(help="Id of the device.")], server: ServerOption = None
 ) -> None:
-    """Release a device from quarantine, once it measures well again."""
+    """Release a device from quarantine. Do this once it measures well again."""
     with Client(server) as client:
         released = client.release(device)
     typer.echo(f"{released.id} {released.state}")
 
 
 def trust(
-    device: Annotated[str, typer.Argument(help="The device's id.")], server: ServerOption = None
+    device: Annotated[str, typer.Argument(help="Id of the device.")], server: ServerOption = None
 ) -> None:
-    """Trust the measurements of a device: a model that it verified counts as verified."""
+    """Trust the measurements of a device. A model that it verified counts as verified."""
     with Client(server) as client:
         typer.echo(f"{client.trust(device).id} is trusted")
 
 
 def untrust(
-    device: Annotated[str, typer.Argument(help="The device's id.")], server: ServerOption = None
+    device: Annotated[str, typer.Argument(help="Id of the device.")], server: ServerOption = None
 ) -> None:
-    """Stop trusting a device: its verifications must be confirmed by another device."""
+    """Stop trusting a device. Its verifications must be confirmed by another device."""
     with Client(server) as client:
         typer.echo(f"{client.trust(device, trusted=False).id} is not trusted")
 

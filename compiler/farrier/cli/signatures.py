@@ -19,12 +19,12 @@ def verify_signature(
     trust: Annotated[
         list[str] | None,
         typer.Option(
-            help="A public key, a file or a folder of them; repeatable [env FARRIER_TRUST]."
+            help="Public key, or a file or folder of public keys; repeatable [env FARRIER_TRUST]."
         ),
     ] = None,
 ) -> None:
-    """Check artifacts against their hashes and signatures without running them, as before a
-    deployment; exits with 7 if one is unsigned, changed, or signed by a key that is not trusted."""
+    """Check the hashes and signatures of artifacts. The artifacts are not run. Exit with 7 if one
+    is unsigned, changed, or signed by a key that is not trusted."""
     from farrier.artifact.trust import Trust
     from farrier.runtime.artifact import check_whole
 
@@ -39,9 +39,10 @@ def verify_signature(
         signature = artifact.signature
         if signature is None:
             raise ArtifactError(
-                f"{path} is not signed", hint="fetch it from a farm that signs, or --sign KEY"
+                f"{path} is not signed",
+                hint="fetch it from a farm that signs, or compile it with --sign KEY",
             )
-        whose = "" if trusted else "; no key is trusted: --trust, or FARRIER_TRUST, names one"
+        whose = "" if trusted else "; no key is trusted: use --trust or FARRIER_TRUST to name one"
         typer.echo(
             f"{path}: signed by {signature.key.fingerprint}, {len(signature.files)} files, "
             f"{path.stat().st_size / 1e6:.2f} MB checked in {took * 1e3:.0f} ms{whose}"
@@ -57,7 +58,7 @@ def read_key(path: Path) -> SigningKey:
     except OSError as error:
         raise UsageError(
             f"the key {path} cannot be read: {error.strerror}",
-            hint="openssl genpkey -algorithm ed25519 -out signing.key makes one",
+            hint="`openssl genpkey -algorithm ed25519 -out signing.key` creates a key",
         ) from error
     except UsageError as error:
         raise UsageError(f"{path} is {error.message}", hint=error.hint) from None

@@ -22,15 +22,16 @@ from farrier_device.describe import MachineDescription, describe
 TargetOption = Annotated[
     str,
     typer.Option(
-        help="host, a machine that `farrier targets` lists, FILE.json or FILE.toml, a description "
-        "of one, or HOST+DEVICE, such as rpi5+webgpu."
+        help="Machine to compile for: host, a name that `farrier targets` lists, a "
+        "description in FILE.json or FILE.toml, or HOST+DEVICE, such as rpi5+webgpu."
     ),
 ]
 FarmTargetOption = Annotated[
     str,
     typer.Option(
-        help="host, a machine that `farrier targets` lists, FILE.json or FILE.toml, a description "
-        "of one, HOST+DEVICE, or class:ID or device:NAME of `farrier devices`."
+        help="Machine to compile for: host, a name that `farrier targets` lists, a "
+        "description in FILE.json or FILE.toml, HOST+DEVICE, such as rpi5+webgpu, or "
+        "class:ID or device:NAME from `farrier devices`."
     ),
 ]
 
@@ -48,7 +49,7 @@ def read_target(text: str) -> str:
     if text.endswith(".json"):
         text = _content(text).strip()
         if not text.startswith("{"):
-            raise UsageError("a description of a target is a JSON object")
+            raise UsageError("the description of a target must be a JSON object")
     if text != "host" and not text.startswith(
         ("class:", "device:")
     ):  # The name may be that of another machine.
@@ -61,7 +62,7 @@ def _content(path: str) -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
         raise UsageError(f"cannot read the target {path}: {why}") from error
 
 
@@ -73,24 +74,30 @@ def _from_toml(text: str) -> MachineDescription:
     except (ValueError, RecursionError) as error:
         raise UsageError(
             f"cannot read the description of a machine: {error}",
-            hint="a file of TOML ends in .toml, and one of JSON in .json; `farrier targets NAME` "
-            "prints TOML of an accelerator, and JSON of all else",
+            hint="a TOML file must end in .toml, and a JSON file in .json; `farrier "
+            "targets NAME` prints the description of an accelerator in TOML, and of any "
+            "other machine in JSON",
         ) from None
     if not isinstance(arch, str):
         raise UsageError(
-            "a description in TOML names its arch", hint='an accelerator has arch = "dae"'
+            "a description in TOML must state its architecture as `arch`",
+            hint='an accelerator has arch = "dae"',
         )
     return backend_for(arch).read(text)
 
 
 def targets(
-    name: Annotated[str | None, typer.Argument(help="Print the description of this one.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Name of a machine to describe.")] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON, also of an accelerator, which has TOML.")
+        bool,
+        typer.Option(
+            "--json",
+            help="Print JSON, even for an accelerator, which is otherwise printed as TOML.",
+        ),
     ] = False,
 ) -> None:
-    """List the machines that --target knows; for one machine, print its description as a start for
-    a file."""
+    """List the machines that --target knows. For one machine, print its description, from which a
+    file for another machine can start."""
     machines = known_machines()
     if name is not None:
         typer.echo(_text(_description(name, machines.get(name)).description, as_json=as_json))
@@ -134,5 +141,5 @@ def _description(name: str, machine: KnownMachine | None) -> KnownMachine:
         return KnownMachine(describe(), "this machine")
     if machine is None:
         parse_target(name)
-        raise UsageError(f"{name!r} is a description, and no name")
+        raise UsageError(f"{name!r} is a description, not a name")
     return machine

@@ -15,7 +15,7 @@ from farrier.cli.show import print_table
 from farrier.sdk.client import Client
 from farrier.sdk.users import User
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Of the user.")]
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the user.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -29,14 +29,14 @@ def register(app: typer.Typer) -> None:
 
 
 def users(context: typer.Context, server: ServerOption = None) -> None:
-    """List the users that have tokens of their own, for operators. Admins can add, rotate and
-    remove tokens remotely; `farrier tokens` does the same on the farm's machine."""
+    """List the users that have tokens of their own. This is for operators. Admins can also add,
+    rotate and remove tokens; on the farm's machine, `farrier tokens` does the same."""
     if context.invoked_subcommand is None:
         list_users(server)
 
 
 def list_users(server: ServerOption = None) -> None:
-    """List the users that have tokens of their own; the same as `farrier users`."""
+    """List the users, as `farrier users` does."""
     with Client(server) as client:
         accounts = client.users.list()
     table = Table("name", "role", "group", "since", "expires", box=None)
@@ -46,7 +46,7 @@ def list_users(server: ServerOption = None) -> None:
 
 
 def me(server: ServerOption = None) -> None:
-    """Show the user to whom this token belongs, and the user's rights."""
+    """Show your name, role and group, and when your token expires."""
     with Client(server) as client:
         user = client.users.me()
     group = f", group {user.group}" if user.group else ""
@@ -55,14 +55,20 @@ def me(server: ServerOption = None) -> None:
 
 def add(
     name: NameArgument,
-    role: Annotated[str, typer.Option(help="user, operator or admin.")] = "user",
+    role: Annotated[str, typer.Option(help="Role of the user: user, operator or admin.")] = "user",
     group: Annotated[
-        str, typer.Option(metavar="NAME", help="Its members see each other's jobs and results.")
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Group of the user. Members of a group see each other's jobs and results.",
+        ),
     ] = "",
     expires: Annotated[
         str,
         typer.Option(
-            metavar="WHEN", help="A duration (12h, 30d, 8w), a date of UTC (2030-01-31), or never."
+            metavar="WHEN",
+            help="Expiry of the token: a duration (12h, 30d, 8w), a date "
+            "in UTC (2030-01-31), or never.",
         ),
     ] = "never",
     server: ServerOption = None,
@@ -76,11 +82,14 @@ def rotate(
     name: NameArgument,
     expires: Annotated[
         str | None,
-        typer.Option(metavar="WHEN", help="As of `add`; without it, when the old one would have."),
+        typer.Option(
+            metavar="WHEN",
+            help="Expiry of the new token, as for `add`; default: that of the old token.",
+        ),
     ] = None,
     server: ServerOption = None,
 ) -> None:
-    """Replace a user's token by a new one; the old token and its sessions become invalid."""
+    """Replace a user's token by a new one. The old token and its sessions become invalid."""
     with Client(server) as client:
         typer.echo(client.users.rotate(name, expires=expires))
 

@@ -12,7 +12,7 @@ from farrier.cli.remote import PANEL, ServerOption
 from farrier.cli.show import print_table
 from farrier.sdk.client import Client
 
-IdArgument = Annotated[str, typer.Argument(metavar="ID", help="Of the webhook.")]
+IdArgument = Annotated[str, typer.Argument(metavar="ID", help="Id of the webhook.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -27,22 +27,27 @@ def register(app: typer.Typer) -> None:
 
 
 def webhooks() -> None:
-    """Manage URLs to which the farm posts signed events: of your jobs and, for operators, of
-    devices."""
+    """Manage the URLs to which the farm posts signed events. Events are those of your jobs and, for
+    operators, those of devices."""
 
 
 def add(
-    url: Annotated[str, typer.Argument(metavar="URL", help="http or https, of a public host.")],
+    url: Annotated[
+        str, typer.Argument(metavar="URL", help="URL to call, http or https, of a public host.")
+    ],
     event: Annotated[
         list[str] | None,
-        typer.Option(help="job.succeeded, device.offline, …; repeatable. By default all of jobs."),
+        typer.Option(
+            help="Event to send: job.succeeded, device.offline, …; repeatable. "
+            "Default: all events of jobs."
+        ),
     ] = None,
     server: ServerOption = None,
 ) -> None:
     """Send events to a URL. The secret that signs the requests is shown only now."""
     with Client(server) as client:
         hook = client.add_webhook(url, event or ())
-    typer.echo(f"{hook.id} is told of {', '.join(hook.events)}", err=True)
+    typer.echo(f"{hook.id} receives {', '.join(hook.events)}", err=True)
     typer.echo(hook.secret)
 
 
@@ -65,7 +70,7 @@ def remove(webhook: IdArgument, server: ServerOption = None) -> None:
 
 
 def ping(webhook: IdArgument, server: ServerOption = None) -> None:
-    """Send the event `ping` to a URL; `list` shows whether it arrived."""
+    """Send the event `ping` to a URL. `list` shows whether it arrived."""
     with Client(server) as client:
         client.ping_webhook(webhook)
-    typer.echo(f"{webhook} is pinged")
+    typer.echo(f"sent a ping to {webhook}")

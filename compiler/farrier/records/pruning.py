@@ -29,7 +29,7 @@ class Pruning:
     def __post_init__(self) -> None:
         if self.selection == ALL and self.keep is None:
             raise UsageError(
-                "nothing says which records are to go",
+                "no criterion selects the records to remove",
                 hint="choose by device class, age, failure or version, or say how many to keep",
             )
         if self.keep is not None and self.keep < 1:

@@ -141,12 +141,14 @@ class Client(Closing):
             import httpx
         except ImportError:
             raise UsageError(
-                "the client needs httpx", hint='pip install "farrier[compiler]"'
+                "the client needs the package httpx", hint='pip install "farrier[compiler]"'
             ) from None
         default_url, default_token, default_ca = _defaults()
         self.url = (url or default_url).rstrip("/")
         if not self.url.startswith(("http://", "https://")):
-            raise UsageError(f"the server's URL is {self.url!r}", hint="http://HOST:PORT")
+            raise UsageError(
+                f"{self.url!r} is not the URL of a server", hint="write it as http://HOST:PORT"
+            )
         token = token or default_token
         self._patience_s = patience_s
         self._httpx = httpx
@@ -352,7 +354,7 @@ class Client(Closing):
             if job.version is None or job.version == 1:
                 raise NotFoundError(
                     f"job {job_id} has no version before the one in use",
-                    hint="Job.versions, or `farrier versions JOB`, tells which there are",
+                    hint="`farrier versions JOB` and Job.versions list the versions",
                 )
             to = job.version - 1
         return _job(self._repeated("POST", f"{_job_path(job_id)}/rollback", json={"to": to}))
@@ -508,7 +510,7 @@ class Client(Closing):
             if damaged:
                 part.unlink()
                 raise ArtifactError(
-                    f"the artifact of job {job_id} was damaged on the way", hint="fetch it again"
+                    f"the artifact of job {job_id} was damaged in transfer", hint="fetch it again"
                 )
             if trusted is not None:
                 _check_signature(job_id, part, trusted)
@@ -531,13 +533,15 @@ class Client(Closing):
             if number not in artifacts:
                 raise NotFoundError(
                     f"job {job_id} has no version {number}",
-                    hint=f"farrier versions {job_id}" if artifacts else "submit it with --now",
+                    hint=f"`farrier versions {job_id}` lists its versions"
+                    if artifacts
+                    else "only jobs submitted with --now have versions",
                 )
             return f"{where}?version={number}", artifacts[number]
         if job.artifact is None:
             raise ConflictError(
                 f"job {job_id} is {job.state}: it has no artifact",
-                hint="" if job.final else f"farrier watch {job_id}",
+                hint="" if job.final else f"wait for its end with `farrier watch {job_id}`",
             )
         return where, job.artifact
 
@@ -947,7 +951,7 @@ class Client(Closing):
         except (self._httpx.ConnectError, self._httpx.ConnectTimeout) as error:
             raise ServiceError(
                 f"no server answers at {self.url}: {error}",
-                hint="`farrier up` starts one; FARRIER_SERVER names another",
+                hint="start one with `farrier up`, or set FARRIER_SERVER to the URL of another",
             ) from error
         except self._httpx.RequestError as error:
             raise _LostAnswerError(
@@ -969,7 +973,8 @@ class Client(Closing):
 
     def _nonsense(self, response: httpx.Response) -> ServiceError:
         return ServiceError(
-            f"{self.url} answered {response.status_code} in words that are not Farrier's",
+            f"{self.url} answered with status {response.status_code}, but not as a Farrier "
+            "server does",
             hint="is FARRIER_SERVER the URL of a Farrier server?",
         )
 
@@ -1006,7 +1011,8 @@ def _trust(authority: str | os.PathLike[str] | None) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=authority)
     except OSError as error:
         raise UsageError(
-            f"cannot read the certificate authority {authority}: {error}", hint="FARRIER_CA=ca.pem"
+            f"cannot read the certificate authority {authority}: {error}",
+            hint="set FARRIER_CA to a PEM file",
         ) from error
 
 
@@ -1075,9 +1081,11 @@ def _of_this_machine(target: str) -> str:
 
 def _check_submission(priority: str, against: Sequence[str]) -> None:
     if priority not in ("low", "normal", "high"):
-        raise UsageError(f"unknown priority {priority!r}", hint="low, normal or high")
+        raise UsageError(f"unknown priority {priority!r}", hint="use low, normal or high")
     if unknown := [engine for engine in against if engine not in NAMES]:
-        raise UsageError(f"unknown engine {unknown[0]!r}", hint=f"engines: {', '.join(NAMES)}")
+        raise UsageError(
+            f"unknown engine {unknown[0]!r}", hint=f"the engines are {', '.join(NAMES)}"
+        )
 
 
 def _newer_fields(

@@ -54,12 +54,12 @@ def of_service(client: Client, names: Collection[str]) -> Findings:
         yield Finding(
             "version",
             True,
-            f"the server has {version}, this is {farrier.__version__}",
-            "fields are only ever added, so both work; what is new on one side is not used",
+            f"the server has version {version}, and this machine has version {farrier.__version__}",
+            "the two work together, but without the features that only one of them has",
         )
     try:
         client.check_ready()
-        yield Finding("ready", True, "Redis and the disk answer the server")
+        yield Finding("ready", True, "the server reaches Redis and its disk")
     except FarrierError as error:
         yield Finding.failed("ready", error)
     try:
@@ -67,14 +67,14 @@ def of_service(client: Client, names: Collection[str]) -> Findings:
     except FarrierError as error:
         yield Finding.failed("token", error)
         return
-    yield Finding("token", True, "the server takes it")
+    yield Finding("token", True, "the server accepts it")
     if not devices:
         hint = "start `farrier device` on a machine to measure on"
-        yield Finding("devices", False, "no device was ever connected", hint)
+        yield Finding("devices", False, "no device has ever connected", hint)
     yield from (_of_device(device) for device in devices if not names or device.id in names)
     for name in sorted(set(names) - {device.id for device in devices}):
-        hint = "`farrier devices` lists the connected ones"
-        yield Finding(f"device {name}", False, "it was never connected", hint)
+        hint = "`farrier devices` lists all known devices"
+        yield Finding(f"device {name}", False, "it has never connected", hint)
 
 
 def _of_device(device: Device) -> Finding:
@@ -84,17 +84,18 @@ def _of_device(device: Device) -> Finding:
             what,
             False,
             f"offline, last seen {age:.0f} s ago",
-            "look at its agent's log: it names the broker that it dials, and why that fails",
+            "see the log of its agent, which names the broker and the cause of the failure",
         )
     if device.state == "quarantined":
         return Finding(
             what,
             False,
             f"in quarantine after {device.faults} faults",
-            f"see its log for what is wrong with it, then `farrier devices release {device.id}`",
+            "see the log of its agent for the cause, then run `farrier devices release "
+            f"{device.id}`",
         )
     if device.state == "unfit":
-        return Finding(what, False, f"gets no work: {device.unfit}", "start its agent anew")
+        return Finding(what, False, f"gets no work: {device.unfit}", "restart its agent")
     sandbox = str(device.description.get("sandbox", ""))
     missing = [wall for wall in _WALLS if wall not in sandbox.split("+")]
     detail = f"{device.state}, seen {age:.0f} s ago, sandbox {sandbox or 'none'}"

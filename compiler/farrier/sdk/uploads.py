@@ -95,8 +95,9 @@ class Uploads:
                 if _MODELS not in error.message:  # It knows the route, but not the upload.
                     raise
                 raise UsageError(
-                    f"the server takes no model of several files: {error.message}",
-                    hint="update it, or put all weights in the .onnx file: it may have 2 GiB",
+                    f"the server does not accept a model of several files: {error.message}",
+                    hint="update the server, or store all weights in the .onnx file, which "
+                    "may be up to 2 GiB",
                 ) from error
             except ServiceError as error:
                 patience.sleep_or_raise(error)
@@ -179,7 +180,7 @@ class _Source:
         """Raise InvalidModelError for an empty file, which no server accepts."""
         if not self.size:
             raise InvalidModelError(
-                f"{self.name}: the file is empty, and no server takes such",
+                f"{self.name}: the file is empty",
                 hint="save the model again with all data in one file: onnx.save(model, path, "
                 "save_as_external_data=True, all_tensors_to_one_file=True)",
             )

@@ -77,7 +77,7 @@ def test_a_file_is_a_target(tmp_path):
         with pytest.raises(UsageError, match="cannot read the description"):
             read_target(str(file))
     file.write_text("name = 'mine'")
-    with pytest.raises(UsageError, match="names its arch"):
+    with pytest.raises(UsageError, match="must state its architecture"):
         read_target(str(file))
 
 
