@@ -123,7 +123,7 @@ class PacedRunner:
         if alone:
             pace_s = self._candidate_s * len(request.candidates)
             if cancelled.wait(max(0.0, begin + pace_s - time.monotonic())):
-                result = MeasureResult(fault=DeviceFault.LOST, message="the batch was called off")
+                result = MeasureResult(fault=DeviceFault.LOST, message="the batch was cancelled")
         end = time.monotonic()
         fault = "" if result.fault is None else f"{result.fault}: {result.message}"
         self._tell({"batch": "end", "at": end, **event, "ran_s": ran_s, "fault": fault})

@@ -99,7 +99,7 @@ def adapters_apart() -> tuple[Adapter, ...]:
             raise NoAdapterError(answer["failed"])
         return codec.decode(tuple[Adapter, ...], answer["adapters"])
     except (subprocess.TimeoutExpired, OSError, ValueError, LookupError) as error:
-        raise NoAdapterError(f"the drivers of GPUs do not answer: {error}") from None
+        raise NoAdapterError(f"the GPU drivers of this machine do not answer: {error}") from None
 
 
 def _print() -> None:
@@ -127,11 +127,11 @@ def chosen(adapters: Sequence[Adapter], name: str = "") -> Adapter:
             return adapter
     if all(adapter.is_emulated for adapter in adapters):
         raise NoAdapterError(
-            f"{name} is asked for, and there is only {adapters[0].name}, which is software: "
-            f"{_why_no_gpu()}"
+            f"cannot use {name}: the only adapter here is {adapters[0].name}, which is "
+            f"software: {_why_no_gpu()}"
         )
     names = ", ".join(adapter.name for adapter in adapters)
-    raise NoAdapterError(f"there is no adapter {name!r} here, but {names}")
+    raise NoAdapterError(f"this machine has no adapter {name!r}; it has {names}")
 
 
 def find_adapters() -> tuple[Adapter, ...]:
@@ -160,7 +160,9 @@ def import_webgpu() -> Any:
     os.environ.setdefault("XDG_RUNTIME_DIR", "/tmp")
     package = os.environ.get(PACKAGE, _PACKAGES[0])
     if package not in _PACKAGES:
-        raise NoAdapterError(f"{PACKAGE} is {package!r}, and not one of {', '.join(_PACKAGES)}")
+        raise NoAdapterError(
+            f"the variable {PACKAGE} is {package!r}; it must be one of {', '.join(_PACKAGES)}"
+        )
     try:
         return importlib.import_module(package)
     except ImportError:
@@ -175,7 +177,7 @@ def _all(webgpu: Any) -> list[tuple[Adapter, Any]]:
         if native.info["backend_type"] in _BACKENDS
     ]
     if not natives:
-        raise NoAdapterError(f"no adapter for WebGPU: {_why_no_gpu()}")
+        raise NoAdapterError(f"this machine has no adapter for WebGPU: {_why_no_gpu()}")
     natives.sort(key=_is_processor)
     names = numbered(native.info["device"] for native in natives)
     return [(_described(name, native), native) for name, native in zip(names, natives, strict=True)]
@@ -210,17 +212,16 @@ def _is_processor(native: Any) -> bool:
 def _why_no_gpu() -> str:
     """Return a message that explains why no GPU is available and how to make one available."""
     if sys.platform != "linux":
-        return "the system has no driver for one"
+        return "the system has no driver for a GPU"
     if closed := closed_files(_RENDER_NODES):
         return (
-            f"this user may not open {' and '.join(closed)}; add the user to the group that owns "
-            "it, which is mostly render or video, or pass the file to the container"
+            f"this user has no permission to open {' and '.join(closed)}; add the user to the "
+            "group that owns the file (usually render or video), or pass the file to the "
+            "container"
         )
     if ctypes.util.find_library("vulkan") is None:
-        return "the loader of Vulkan is missing, such as Debian's libvulkan1"
-    return (
-        "a driver for Vulkan is missing, such as Debian's mesa-vulkan-drivers or the GPU vendor's"
-    )
+        return "the Vulkan loader is missing; install it, for example Debian's libvulkan1"
+    return "a Vulkan driver is missing; install the GPU vendor's, or Debian's mesa-vulkan-drivers"
 
 
 def closed_files(patterns: Sequence[str]) -> list[str]:

@@ -74,71 +74,89 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="farrier-device",
-        description="Measures native code on this machine for a Farrier farm.",
+        description="Measure native code on this machine for a Farrier farm.",
     )
     add = parser.add_argument
-    add("--broker", required=True, metavar="HOST:PORT")
+    add("--broker", required=True, metavar="HOST:PORT", help="address of the farm's broker")
     add(
         "--enrol",
         default=os.environ.pop("FARRIER_ENROL", ""),  # Child processes must not inherit the token.
         metavar="TOKEN",
-        help="of `farrier devices add NAME`, for the first start [env FARRIER_ENROL]",
+        help="enrolment token from `farrier devices add NAME`, needed at the first start "
+        "only [env FARRIER_ENROL]",
     )
     add(
         "--token-file",
         type=Path,
         metavar="FILE",
-        help="holds the token that the farm's devices share",
+        help="file with the token that the farm's devices share, for a device that is not enrolled",
     )
     add(
         "--name",
         default="",
-        help="of this device, unique in the farm (default: that of its enrolment, or the host's)",
+        help="name of this device, unique in the farm (default: the name it is enrolled "
+        "under, or the host name)",
     )
     add(
         "--machine",
         default="",
         metavar="NAME|FILE.json",
-        help="what this machine is, where it cannot tell: a name of `farrier targets`, as rpi4, or "
-        "a description",
+        help="description of this machine, if it cannot be detected: a name from `farrier "
+        "targets` such as rpi4, or a JSON file",
     )
     add(
         "--state",
         required=True,
         type=Path,
         metavar="DIR",
-        help="its secret, blobs, unsent results",
+        help="directory for the device's secret, cached blobs and unsent results",
     )
     add(
         "--tls-ca",
         type=Path,
         metavar="FILE",
-        help="CA certificates (PEM) that vouch for the broker",
+        help="CA certificates (PEM) that the broker's certificate is verified against",
     )
-    add("--tls-name", metavar="NAME", help="in the broker's certificate, where it is not HOST")
+    add(
+        "--tls-name",
+        metavar="NAME",
+        help="name to expect in the broker's certificate (default: HOST of --broker)",
+    )
     add(
         "--require-sandbox",
         default="",
-        metavar="WALLS",
-        help="refuse to measure without these, as in seccomp+landlock",
+        metavar="LAYERS",
+        help="refuse to measure unless the sandbox has all these layers, such as seccomp+landlock",
     )
-    add("--store-bytes", type=int, default=4 << 30, help="disk space for blobs (default: 4 GiB)")
-    add("--log", choices=logs.FORMS, default="text", help="form of the log on standard error")
+    add(
+        "--store-bytes",
+        type=int,
+        default=4 << 30,
+        metavar="BYTES",
+        help="disk space for blobs, in bytes (default: 4 GiB)",
+    )
+    add(
+        "--log",
+        choices=logs.FORMS,
+        default="text",
+        help="format of the log on standard error (default: text)",
+    )
     add(
         "--cool-s",
         type=float,
         default=cooling.LONGEST_S,
         metavar="SECONDS",
-        help="wait so long at most, before a batch, for a hot machine to cool; 0: measure at once "
-        "(default: 120)",
+        help="seconds to wait at most, before a batch, for a hot machine to cool; 0 "
+        "measures at once (default: 120)",
     )
     add(
         "--engines",
         action="store_true",
-        help="let jobs race what is compiled with the other engines that are installed here (pip "
-        "install 'farrier[device,engines]'): these get the jobs' models to run",
+        help="let jobs compare the speed of their compiled models with that of the other "
+        "engines installed here (pip install 'farrier[device,engines]'), which run the "
+        "jobs' models",
     )
-    add("--no-pin", action="store_true", help="do not bind measuring threads to CPUs")
+    add("--no-pin", action="store_true", help="do not pin measuring threads to CPUs")
     _add_other_machines(parser)
     return parser
 
@@ -149,35 +167,42 @@ def _add_other_machines(parser: argparse.ArgumentParser) -> None:
     add(
         "--adapter",
         metavar="NAME",
-        help="measure with this GPU of the machine, and not with its processor; '' is the first "
-        "(pip install 'farrier[device,webgpu]'). Through CUDA: cuda:NAME, as in 'cuda:NVIDIA L4'",
+        help="measure on this GPU instead of the processor; '' selects the first GPU (pip "
+        "install 'farrier[device,webgpu]'); 'cuda:NAME' selects a GPU through CUDA, such "
+        "as 'cuda:NVIDIA L4'",
     )
     add("--serial", default="", metavar="PORT", help="measure on the board at this serial port")
-    add("--baud", type=int, default=115200, help="of that port (default: 115200)")
+    add(
+        "--baud",
+        type=int,
+        default=115200,
+        help="speed of the serial port in baud (default: 115200)",
+    )
     add(
         "--board",
         default="",
         metavar="NAME",
-        help="the board that is to be there: without it, the board says what it is",
+        help="name that the board must report (default: any board is accepted)",
     )
     add(
         "--qemu",
         default="",
         metavar="BOARD",
-        help="measure on this board as qemu emulates it",
+        help="measure on this board, emulated by QEMU",
     )
     add(
         "--firmware",
         type=Path,
         metavar="DIR",
-        help="of an emulated board: what `farrier firmware` wrote (default: it is asked to)",
+        help="directory that `farrier firmware` wrote for the emulated board (default: "
+        "written at the start)",
     )
     add(
         "--simulate",
         default="",
         metavar="NAME|FILE",
-        help="measure in the simulator of this accelerator: a name of `farrier targets`, as "
-        "dae:vta, or its description in TOML or JSON (pip install 'farrier[device]')",
+        help="measure in the simulator of this accelerator: a name from `farrier targets` "
+        "such as dae:vta, or a description in TOML or JSON (pip install 'farrier[device]')",
     )
 
 
@@ -235,7 +260,9 @@ def _run(options: argparse.Namespace) -> int:
     except SandboxError as error:
         raise AgentError(str(error)) from None
     except OSError as error:
-        raise AgentError(f"the state directory {options.state}: {error.strerror}") from None
+        raise AgentError(
+            f"cannot use the state directory {options.state}: {error.strerror}"
+        ) from None
     finally:
         sign.end()
         runner.close()
@@ -249,11 +276,14 @@ def _check_one_machine(options: argparse.Namespace) -> None:
     named = [*filter(None, other), *([options.adapter] if options.adapter is not None else [])]
     if len(named) > 1 or (any(other) and options.engines):
         raise UsageError(
-            "an agent measures with one machine: --serial, --qemu, --simulate and --adapter "
-            "exclude each other, and --engines goes with the processor or a GPU"
+            "an agent measures with one machine: use only one of --serial, --qemu, --simulate "
+            "and --adapter, and --engines only with the processor or a GPU"
         )
     if options.simulate and options.machine:
-        raise UsageError("--machine is for what cannot tell: --simulate says what its machine is")
+        raise UsageError(
+            "--machine cannot be used with --simulate, which describes its "
+            "machine itself; leave --machine out"
+        )
 
 
 def _runner(
@@ -310,7 +340,7 @@ def _adapters(name: str | None) -> tuple[Sequence[Adapter], Adapter | None]:
     except NoAdapterError as error:
         if name is not None:
             raise UsageError(str(error)) from None
-        log.debug("no GPU: %s", error)
+        log.debug("no GPU was found: %s", error)
         return (), None
 
 
@@ -325,7 +355,7 @@ def _care(
     try:
         gpu = Nvml(nvidia.bus_of(nvidia.number_of(measuring.name)))
     except NvmlError as error:
-        log.info("nobody tells how hot %s is: %s", measuring.name, error)
+        log.info("cannot read the temperature of %s: %s", measuring.name, error)
         return health.Health, contextlib.nullcontext()
     return gpu.look, gpu.locked_clocks()
 
@@ -344,9 +374,9 @@ def _offered(engines: Engines, runner: AnyRunner) -> Mapping[str, str]:
     emulated, or the sandbox is too weak."""
     why = ""
     if not engines.versions:
-        why = f"none of {', '.join(NAMES)} is installed here"
+        why = f"none of these engines is installed here: {', '.join(NAMES)}"
     elif runner.emulated:
-        why = "this machine is emulated, and times nothing"
+        why = "this machine is emulated, so times measured on it mean nothing"
     else:
         try:
             require(runner.sandbox_level(), WALLS)
@@ -393,9 +423,9 @@ def _until_done(agent: Agent) -> int:
         if heard is None:
             break
         if agent.draining:
-            log.info("ended at once")
+            log.info("stopped at once, without finishing the batch")
             os._exit(_TERMINATED)  # The child process dies with this process.
-        log.info("draining: the batch in hand is measured and reported first")
+        log.info("draining: the current batch is measured and reported before the agent stops")
         agent.drain()
     worker.join()
     for number, handler in previous.items():
@@ -413,9 +443,9 @@ def _machine(stated: str) -> str:
     try:
         return json.dumps(json.loads(Path(stated).read_text()))
     except OSError as error:
-        raise UsageError(f"--machine {stated}: {error.strerror}") from None
+        raise UsageError(f"cannot read the file of --machine {stated}: {error.strerror}") from None
     except ValueError as error:
-        raise UsageError(f"--machine {stated} is not JSON: {error}") from None
+        raise UsageError(f"the file of --machine {stated} is not JSON: {error}") from None
 
 
 def _states_emulation(machine: str) -> bool:
@@ -441,9 +471,11 @@ def _token(path: Path) -> str:
     try:
         token = path.read_text().strip()
     except OSError as error:
-        raise UsageError(f"--token-file {path}: {error.strerror}") from None
+        raise UsageError(f"cannot read the file of --token-file {path}: {error.strerror}") from None
     if not token:
-        raise UsageError(f"--token-file {path} is empty")
+        raise UsageError(
+            f"the file of --token-file {path} is empty; write the farm's device token to it"
+        )
     return token
 
 
@@ -453,12 +485,14 @@ def _locked(state: Path) -> int:
         state.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(state / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise UsageError(f"--state {state}: {error.strerror}") from None
+        raise UsageError(f"cannot use the directory of --state {state}: {error.strerror}") from None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
-        raise UsageError(f"--state {state} is in use by another agent") from None
+        raise UsageError(
+            f"the directory of --state {state} is in use by another agent; give each agent its own"
+        ) from None
     return descriptor
 
 

@@ -38,7 +38,7 @@ class SignOfLife:
             _forget(directory)
             self._path.touch()
         except OSError as error:
-            _log.warning("no sign of life in %s: %s", directory, error.strerror)
+            _log.warning("cannot write the sign-of-life file to %s: %s", directory, error.strerror)
         self.renew()
 
     def renew(self) -> None:

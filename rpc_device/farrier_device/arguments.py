@@ -42,10 +42,13 @@ class Arguments:
         for position, offset in places:
             if not 0 <= position < len(candidate.args):
                 raise ArgumentError(
-                    f"{launch.symbol} wants argument {position}, which is not there"
+                    f"{launch.symbol} uses argument {position}, which the candidate does not have"
                 )
             if not 0 <= offset <= candidate.args[position].nbytes:
-                raise ArgumentError(f"{launch.symbol} wants byte {offset} of argument {position}")
+                raise ArgumentError(
+                    f"{launch.symbol} uses byte {offset} of argument "
+                    f"{position}, which is outside of the argument"
+                )
         return self._device.bind(
             launch, [(self._memory[position][0], offset) for position, offset in places]
         )
@@ -88,5 +91,5 @@ def _check(position: int, argument: Argument, blobs: Mapping[str, Blob]) -> None
         held = blobs[sha256].nbytes
         if held != argument.nbytes:
             raise ArgumentError(
-                f"argument {position} has {argument.nbytes} bytes, its blob {sha256} has {held}"
+                f"argument {position} has {argument.nbytes} bytes, but its blob {sha256} has {held}"
             )

@@ -104,7 +104,7 @@ class ChildProcess(Closing):
     def ending(self) -> str:
         """Return a description of how the process has ended, once it has closed its output."""
         code = self.wait(_EXIT_S)
-        return "still there, and silent" if code is None else describe_exit(code)
+        return "still running, without an answer" if code is None else describe_exit(code)
 
     def end(self) -> int:
         """Kill the process and all processes that it started, even if stopped, and return its exit

@@ -62,7 +62,7 @@ class Longest:
 
     def __call__(self, value: Any) -> Any:
         if len(value) > self.count:
-            raise ValueError(f"it is longer than {self.count}: {_shown(value)}")
+            raise ValueError(f"{_shown(value)} is longer than {self.count}")
         return value
 
 
@@ -220,7 +220,7 @@ def _of_tagged(tagged: Tagged) -> _Reader:
     def read_tagged(raw: Any, unknown: Unknown) -> Any:
         word = _fields(raw).get(tagged.tag)
         if not isinstance(word, str) or word not in tagged.classes:
-            raise ValueError(f"{_shown(word)} is not a {tagged.tag} that this version knows")
+            raise ValueError(f"{_shown(word)} is not a {tagged.tag} that this version supports")
         rest = {name: value for name, value in raw.items() if name != tagged.tag}
         return _reader(tagged.classes[word])(rest, unknown)  # A class may hold its own union.
 
@@ -275,7 +275,7 @@ def _of_items(item: _Reader, collect: Callable[[list[Any]], Any]) -> _Reader:
 def _of_row(items: list[_Reader], collect: Callable[[list[Any]], Any]) -> _Reader:
     def read_row(raw: Any, unknown: Unknown) -> Any:
         if len(_items(raw)) != len(items):
-            raise ValueError(f"{_shown(raw)} has not {len(items)} items")
+            raise ValueError(f"{_shown(raw)} does not have {len(items)} items")
         return collect([item(each, unknown) for item, each in zip(items, raw, strict=True)])
 
     return read_row

@@ -85,14 +85,14 @@ def open_channel(broker: str, tls_ca: Path | None, tls_name: str | None = None) 
     if tls_ca is None:
         if not _is_loopback(host.strip("[]")):
             raise UsageError(
-                f"the broker {broker} is not on this machine: give --tls-ca, "
-                "so that token and code do not travel in the clear"
+                f"the broker {broker} is not on this machine; pass --tls-ca, so that the token "
+                "and the code are not sent unencrypted"
             )
         return grpc.insecure_channel(broker, options=channel.CLIENT_OPTIONS)
     try:
         certificates = tls_ca.read_bytes()
     except OSError as error:
-        raise UsageError(f"--tls-ca {tls_ca}: {error.strerror}") from None
+        raise UsageError(f"cannot read the file of --tls-ca {tls_ca}: {error.strerror}") from None
     credentials = grpc.ssl_channel_credentials(root_certificates=certificates)
     options: list[tuple[str, int | str]] = [*channel.CLIENT_OPTIONS]
     if tls_name:
@@ -189,7 +189,7 @@ def _told_apart(error: Any) -> Exception:
         case grpc.StatusCode.UNAUTHENTICATED:
             return UnknownCallerError(f"the broker does not accept the token: {error.details()}")
         case grpc.StatusCode.PERMISSION_DENIED:
-            return TokenError(f"the broker turns this agent away: {error.details()}")
+            return TokenError(f"the broker rejects this agent: {error.details()}")
         case grpc.StatusCode.UNIMPLEMENTED:
             return UnsupportedError(error.details())
         case grpc.StatusCode.ABORTED:

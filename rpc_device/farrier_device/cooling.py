@@ -47,7 +47,7 @@ class Cooling:
         if not hot:
             self._waited_s = 0.0
         elif self.message and not stop.is_set():
-            log.warning("still hot (%s): measuring anyway until it is cool", hot)
+            log.warning("still hot (%s) after the longest wait: measuring anyway", hot)
         self.message = ""
 
     def begin(self) -> None:

@@ -42,7 +42,7 @@ class DeviceLibrary:
                 for name, program in raw["programs"].items()
             }
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise LibraryError(f"this is not a library of a device: {error}") from None
+            raise LibraryError(f"these bytes are not a device library: {error}") from None
 
     def program(self, name: str) -> Program:
         """Return the program with this name. Raises LibraryError if there is none."""

@@ -89,11 +89,11 @@ class _ForkServer:
                 code = self._ended(grace_s)
                 wire.send(self._sock, {"ended": code, "left": self._clear()})
             case _:
-                raise ValueError(f"an order that no keeper gives: {order}")
+                raise ValueError(f"the fork server received an unknown order: {order}")
 
     def _fork(self, folder: str, choice: Choice, talk: int, stderr: int) -> dict[str, object]:
         if self._child or self._clear():
-            return {"failed": "an earlier child is there"}
+            return {"failed": "an earlier child process is still running"}
         parent = os.getpid()
         try:
             self._child = os.fork()

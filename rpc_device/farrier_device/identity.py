@@ -46,13 +46,13 @@ class Identity:
         self._kept = SecretFile() if self._path is None else _read(self._path)
         if self._own is None and not shared and not enrolment:
             raise UsageError(
-                "this device is not enrolled: on the farm, `farrier devices add NAME` makes a "
-                "token for --enrol"
+                "this device is not enrolled; run `farrier devices add NAME` on the farm, and "
+                "pass the token that it prints to --enrol"
             )
         if self._own is not None and name not in ("", self._own.device) and not self._is_invited:
             raise UsageError(
-                f"{self._path} is the secret of the device {self._own.device}, and --name says "
-                f"{name}: leave --name out, or give this agent a --state of its own"
+                f"{self._path} is the secret of the device {self._own.device}, but --name is "
+                f"{name}; leave --name out, or give this agent its own --state"
             )
 
     @property
@@ -98,17 +98,20 @@ class Identity:
         secret of its own, or no shared token."""
         if self._own is None or not self._shared:
             return False
-        log.warning("the farm knows the secret of %s no more: enrolling again", self.device)
+        log.warning("the farm no longer knows the secret of %s: enrolling again", self.device)
         self._name, self._enrolment, self._is_lost = self.device, "", True
         return True
 
     def _go_on_unenrolled(self) -> None:
         if not self._shared or not self._name:
             raise UsageError(
-                "the broker is older than enrolment: update the farm's server, or give this agent "
-                "a --token-file and a --name"
+                "the broker's version is too old for enrolment; update the farm's server, or "
+                "pass --token-file and --name"
             )
-        log.warning("the broker is older than enrolment: this agent goes on with the shared token")
+        log.warning(
+            "the broker's version is too old for enrolment: this agent continues "
+            "with the shared token"
+        )
 
     def verifies(self, batch: device_pb2.Batch) -> bool:
         """Return whether the farm has signed a batch for this device."""
@@ -140,7 +143,7 @@ class Identity:
             kept.write(self._path)
         except OSError as error:
             raise UsageError(
-                f"cannot keep the device's secret in {self._path}: {error.strerror}"
+                f"cannot write the device's secret to {self._path}: {error.strerror}"
             ) from None
         self._kept = kept
 
@@ -152,7 +155,8 @@ def _read(path: Path) -> SecretFile:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
     except ValueError as error:
         raise UsageError(
-            f"{path} holds no secret of a device ({error}): remove it, and enrol again"
+            f"{path} does not contain a device's secret ({error}); remove the file, and enrol "
+            "the device again"
         ) from None
 
 

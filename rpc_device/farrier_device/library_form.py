@@ -77,12 +77,12 @@ def _candidate_from_form(raw: Any) -> Any:
     if not isinstance(raw, dict):
         return raw
     if "symbol" not in raw:
-        raise ValueError("Candidate has no symbol")
+        raise ValueError("Candidate has no field 'symbol'")
     fields = {name: value for name, value in raw.items() if name not in ("symbol", "prepare")}
     prepare = raw.get("prepare")
     fields["launches"] = [{"symbol": raw["symbol"]}]
     fields["prepare"] = [] if prepare is None else [{"symbol": prepare}]
     parts = raw.get("parts")
     if isinstance(parts, list) and any("args" not in p for p in parts if isinstance(p, dict)):
-        raise ValueError("Part has no args")
+        raise ValueError("Part has no field 'args'")
     return fields

@@ -204,9 +204,11 @@ class Agent:
             try:
                 reply = self._session.call(report)
                 if reply.acceptance == device_pb2.ACCEPTANCE_STALE:
-                    log.info("batch %s went to another device: result dropped", pending.lease)
+                    log.info(
+                        "batch %s was given to another device: its result is dropped", pending.lease
+                    )
             except RefusedError as error:
-                log.warning("the broker refuses the result of %s: %s", pending.lease, error)
+                log.warning("the broker rejects the result of %s: %s", pending.lease, error)
             self._outbox.delivered(pending)
 
     def _deliver_the_last(self) -> None:
@@ -217,7 +219,10 @@ class Agent:
                 self._deliver()
             except UnreachableError:
                 if time.monotonic() > deadline:
-                    log.warning("the broker is away: results wait on disk for the next start")
+                    log.warning(
+                        "the broker cannot be reached: unsent results are kept on "
+                        "disk until the next start"
+                    )
                     return
                 time.sleep(backoff.next_s())
 

@@ -343,11 +343,11 @@ def impossible(result: MeasureResult) -> str:
 def _impossible(result: CandidateResult) -> str:
     error = result.max_error
     if error is not None and not error >= 0:  # NaN is not at least 0 either.
-        return f"a candidate is off by {error}, which is not a distance"
+        return f"a candidate reports the error {error}, which is not a number of at least 0"
     if any(ns < 0 for samples in (result.samples_ns, *result.parts_ns) for ns in samples):
         return "a call ended before it began"
     if result.status is Status.OK and not any(result.samples_ns):
-        return "a candidate ran and took no time"
+        return "a candidate succeeded, but all its times are 0"
     return ""
 
 
@@ -361,8 +361,8 @@ def implausible(result: MeasureResult, floors_ns: Sequence[Sequence[int]]) -> st
             took = fast_quartile_mean(samples)
             if took < floor:
                 return (
-                    f"a call took {took / 1e3:.3g} µs, and no machine of its class takes less "
-                    f"than {floor / 1e3:.3g} µs"
+                    f"a call took {took / 1e3:.3g} µs, but no machine of its class takes "
+                    f"less than {floor / 1e3:.3g} µs"
                 )
     return ""
 
@@ -404,4 +404,4 @@ def candidate_result(raw: dict[str, Any]) -> CandidateResult:
 
 def _check_parts(result: CandidateResult) -> None:
     if not all(len(part) == len(result.samples_ns) for part in result.parts_ns):
-        raise ValueError("a part that was not timed as often as the whole")
+        raise ValueError("a part has another number of times than the whole candidate")

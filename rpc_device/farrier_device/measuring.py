@@ -96,7 +96,7 @@ class Candidates:
         # A kernel that relies on zeroed outputs is right only at the first call, so compare once
         # more.
         error = arguments.max_error(candidate, self._blobs)
-        wrong = self._compared(error, "right on the first call, but on a later one ")
+        wrong = self._compared(error, "correct on the first call, but on a later one ")
         if wrong is not None:
             return wrong
         if expected:
@@ -147,14 +147,17 @@ class Candidates:
         correct."""
         if error is None or error <= self._policy.tolerance:
             return None
-        off = f"off by {error:.3g} of the largest value, tolerance {self._policy.tolerance:g}"
+        off = (
+            f"off by {error:.3g} of the largest value, but the tolerance is "
+            f"{self._policy.tolerance:g}"
+        )
         return CandidateResult(Status.WRONG, max_error=error, message=prefix + off)
 
 
 def _failed(names: str, code: int) -> CandidateResult:
     """Return the failed result of a candidate, one of whose launches returned a code other than
     0."""
-    refuses = f", so its check {-1 - code} refuses the inputs" if code < 0 else ""
+    refuses = f", because its check {-1 - code} rejects the inputs" if code < 0 else ""
     return CandidateResult(Status.CRASHED, message=f"{names} returned {code}{refuses}", code=code)
 
 

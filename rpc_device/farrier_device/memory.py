@@ -46,7 +46,7 @@ def aligned_buffer(nbytes: int, *, skew: int = 0) -> Buffer:
     is a multiple of 64 below 2 MiB, so that the address is 64-byte aligned. Raises MemoryError if
     there is not enough memory."""
     if nbytes < 0 or skew % ALIGNMENT or not 0 <= skew < _HUGE_PAGE:
-        raise ValueError(f"no buffer of {nbytes} bytes with a skew of {skew}")
+        raise ValueError(f"cannot allocate a buffer of {nbytes} bytes with a skew of {skew}")
     return Buffer(nbytes, skew)
 
 
@@ -59,4 +59,4 @@ def _anonymous(nbytes: int) -> mmap.mmap:
     try:
         return mmap.mmap(-1, max(nbytes, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except (OSError, OverflowError) as error:
-        raise MemoryError(f"no room for {nbytes} bytes") from error
+        raise MemoryError(f"not enough memory for {nbytes} bytes") from error

@@ -204,7 +204,7 @@ class Pool(Closing):
 
     def __init__(self, library: Library, threads: int = 1, pin: Sequence[int] = ()) -> None:
         if threads < 1:
-            raise ValueError(f"a pool of {threads} threads")
+            raise ValueError(f"cannot create a pool of {threads} threads")
         pointer, number = ctypes.c_void_p, ctypes.c_int64
         size = library.function("farrier_pool_size", number, number)(threads)
         init = library.function("farrier_pool_init", None, pointer, number, pointer)

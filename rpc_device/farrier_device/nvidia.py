@@ -41,7 +41,7 @@ def find_gpus(library: Any = None) -> tuple[Adapter, ...]:
             _described(driver, *each) for each in zip(range(count), names, models, strict=True)
         )
     except CudaError as error:
-        raise NoAdapterError(f"the driver of NVIDIA does not describe its GPUs: {error}") from None
+        raise NoAdapterError(f"the NVIDIA driver does not describe its GPUs: {error}") from None
 
 
 def find_gpu(name: str = "", library: Any = None) -> Adapter:
@@ -68,11 +68,11 @@ def open_driver(library: Any = None) -> Driver:
         raise NoAdapterError(str(error)) from None
     except CudaError as error:
         if error.code != NO_DEVICE:
-            message = f"the driver of NVIDIA does not start: {error}"
+            message = f"the NVIDIA driver cannot be initialized: {error}"
             raise NoAdapterError(message) from None
         has_gpu = False
     if not has_gpu:
-        raise NoAdapterError("the driver of NVIDIA finds no GPU here")
+        raise NoAdapterError("the NVIDIA driver finds no GPU on this machine")
     return driver
 
 

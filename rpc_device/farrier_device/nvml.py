@@ -83,7 +83,7 @@ class Nvml:
             if clock is not None:
                 self._call("nvmlDeviceSetGpuLockedClocks", self._gpu, clock, clock)
         except NvmlError as error:
-            log.info("clocks are not locked: %s", error)
+            log.info("cannot lock the clocks of the GPU: %s", error)
             clock = None
         try:
             yield clock

@@ -47,7 +47,7 @@ class Outbox:
             with durable.replacing(self._root / pending.file_name) as file:
                 file.write(json.dumps(dataclasses.asdict(pending)).encode())
         except OSError as error:
-            log.warning("cannot keep the result of %s on disk: %s", pending.lease, error.strerror)
+            log.warning("cannot write the result of %s to disk: %s", pending.lease, error.strerror)
         self._pending.append(pending)
 
     def waiting(self) -> tuple[PendingResult, ...]:
@@ -62,6 +62,6 @@ def _read(path: Path) -> PendingResult | None:
     try:
         return codec.loads(PendingResult, path.read_text())
     except ValueError:
-        log.warning("%s is no result: removed", path)
+        log.warning("removed %s, which does not contain a result", path)
         path.unlink()
         return None

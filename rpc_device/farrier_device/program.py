@@ -283,7 +283,7 @@ def _evaluator(text: str) -> Callable[[Mapping[str, int]], int]:
     try:
         tree = ast.parse(text, mode="eval")
     except (SyntaxError, RecursionError, MemoryError) as error:
-        raise ValueError(f"{text!r} is not a size: {error}") from None
+        raise ValueError(f"{text!r} is not a valid size: {error}") from None
     for node in ast.walk(tree.body):
         match node:
             case ast.Constant() if type(node.value) is int:
@@ -294,7 +294,7 @@ def _evaluator(text: str) -> Callable[[Mapping[str, int]], int]:
                 continue
             case _ if isinstance(node, _OPERATORS):
                 continue
-        raise ValueError(f"{text!r} is not a size: {ast.unparse(node)}")
+        raise ValueError(f"{text!r} is not a valid size: it contains {ast.unparse(node)}")
     code = compile(tree, "<size>", "eval")
     scope = {"__builtins__": {}, **_FUNCTIONS}
 

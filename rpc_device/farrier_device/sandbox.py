@@ -127,7 +127,7 @@ def require(level: str, required: str) -> None:
     missing = sorted(set(filter(None, required.split("+"))) - set(level.split("+")))
     if missing:
         raise SandboxError(
-            f"the policy requires a sandbox of {required!r}, but this machine offers {level!r}: "
+            f"the policy requires the sandbox {required!r}, but this machine offers {level!r}: "
             f"{' and '.join(missing)} missing"
         )
 
@@ -240,7 +240,7 @@ def end_of(stderr: int) -> str:
     """Return the last lines of a file that contains the stderr of a process."""
     size = os.fstat(stderr).st_size
     tail = os.pread(stderr, _STDERR_TAIL, max(0, size - _STDERR_TAIL))
-    return tail.decode(errors="replace").strip() or "it said nothing"
+    return tail.decode(errors="replace").strip() or "no output"
 
 
 def _lower(limit: int, value: int) -> None:

@@ -55,13 +55,14 @@ class Session:
             renewed = self._valid(session if isinstance(error, SessionLostError) else None)
             if renewed.id == session.id:
                 raise FencedOutError(
-                    f"another agent has registered as {self._identity.device!r}: {error}"
+                    f"another agent has registered as {self._identity.device!r} ({error}); give "
+                    "each agent its own name"
                 ) from None
         try:
             return send(renewed)
         except SessionLostError as error:
             raise UnreachableError(
-                f"the broker lost a session that it just opened: {error}"
+                f"the broker lost a session that it has just opened: {error}"
             ) from None
 
     def _valid(self, lost: device_pb2.Session | None) -> device_pb2.Session:
@@ -93,7 +94,7 @@ class Session:
         try:
             reply = self._connection.register(request)
         except RefusedError as error:
-            raise UsageError(f"the broker refuses {device!r}: {error}") from None
+            raise UsageError(f"the broker rejects the device {device!r}: {error}") from None
         _check_version(reply)
         self.heartbeat_s = max(reply.heartbeat_interval_ms / 1000, _MIN_INTERVAL_S)
         log.info("registered as %s", device)
@@ -105,8 +106,8 @@ def _check_version(reply: device_pb2.RegisterReply) -> None:
     speaks = version.named(reply.protocol)
     if speaks < version.OLDEST:
         raise UsageError(
-            f"the broker speaks version {speaks} of the protocol, and this agent needs "
-            f"{version.OLDEST} or newer: update the farm's server"
+            f"the broker uses version {speaks} of the protocol, but this agent needs "
+            f"{version.OLDEST} or later; update the farm's server"
         )
 
 

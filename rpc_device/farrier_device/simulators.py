@@ -73,8 +73,13 @@ def simulated(stated: str) -> Simulated:
         arch = _arch_of(stated, text)
     simulator = installed().get(arch)
     if simulator is None:
-        others = ", ".join(sorted(installed())) or "none: the package farrier brings that of dae"
-        raise NoSimulatorError(f"--simulate {stated}: no simulator of {arch}; here are {others}")
+        others = ", ".join(sorted(installed())) or (
+            "none; the package farrier contains that of dae"
+        )
+        raise NoSimulatorError(
+            f"--simulate {stated}: no simulator of {arch} is installed; the installed ones are "
+            f"{others}"
+        )
     try:
         return Simulated(simulator.machine(text))
     except ValueError as error:
@@ -85,7 +90,7 @@ def _content(path: str) -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        why = error.strerror if isinstance(error, OSError) else "it is not a text file"
         raise NoSimulatorError(f"--simulate {path}: {why}") from None
 
 
@@ -96,4 +101,4 @@ def _arch_of(path: str, text: str) -> str:
     except (ValueError, RecursionError):
         raise NoSimulatorError(f"--simulate {path}: it is neither TOML nor JSON") from None
     except (KeyError, TypeError):
-        raise NoSimulatorError(f"--simulate {path}: the description names no arch") from None
+        raise NoSimulatorError(f"--simulate {path}: the description has no field 'arch'") from None

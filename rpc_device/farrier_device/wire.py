@@ -56,7 +56,7 @@ def receive(
     deadline = None if within_s is None else time.monotonic() + within_s
     (length,) = _LENGTH.unpack(_exactly(sock, _LENGTH.size, deadline))
     if length > most:
-        raise TooLongError(f"a frame of {length} bytes, of which {most} are the most")
+        raise TooLongError(f"a frame of {length} bytes is longer than the limit of {most} bytes")
     text = _exactly(sock, length, deadline)
     try:
         message = json.loads(text)

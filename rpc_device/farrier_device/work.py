@@ -85,16 +85,16 @@ class BatchWorker:
         if not self._identity.verifies(held.batch):
             return _broken(
                 Blame.AGENT,
-                "the manifest is not signed with this device's token, and was not run: see that "
-                "agent and broker have the same token, then start the agent anew",
+                "the manifest is not signed with this device's token, so it was not run; make "
+                "sure that agent and broker have the same token, and restart the agent",
             )
         try:
             request = measurement.request_from_json(manifest.decode(), whole=True)
         except ValueError as error:
             return _broken(
                 Blame.AGENT,
-                f"the manifest is no request that this agent understands: {error}; "
-                "update the agent to the version of the farm",
+                f"this agent cannot read the request: {error}; update the agent to the farm's "
+                "version",
             )
         begin = time.monotonic()
         with self._store.holding(request.blobs()):
@@ -119,7 +119,7 @@ class BatchWorker:
         missing = [name for name in sorted(request.blobs()) if not self._here(name)]
         while missing:
             if held.cancelled.is_set() or (self._draining.is_set() and unreachable):
-                return MeasureResult(fault=DeviceFault.LOST, message="the batch was called off")
+                return MeasureResult(fault=DeviceFault.LOST, message="the batch was cancelled")
             try:
                 self._session.call(lambda session: self._receive(session, missing[-1], held))
                 missing.pop()

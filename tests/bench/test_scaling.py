@@ -128,7 +128,7 @@ class TestBatches:
             _batch(8.0, 12.0, 4),  # half of it
             _batch(12.0, 16.0, 4),
             _batch(16.0, None, 8),  # Four of its eight seconds lie within.
-            dataclasses.replace(_batch(12.0, 16.0, 4), fault="lost: the batch was called off"),
+            dataclasses.replace(_batch(12.0, 16.0, 4), fault="lost: the batch was cancelled"),
         ]
         assert trials_within(batches, self.window, 1.0) == pytest.approx(2 + 4 + 4)
 

@@ -65,7 +65,7 @@ def test_a_full_disk_is_a_storage_error_with_the_way_out():
         soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard))
         try:
-            with pytest.raises(StorageError, match="no space for blob") as caught:
+            with pytest.raises(StorageError, match="not enough disk space for blob") as caught:
                 device.blobs.put(bytes(2 << 20))
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

@@ -28,7 +28,7 @@ def test_a_line_reads_back(definition):
         ({"program": None}, "program: None"),
         ({"task": ["t"] * 1000}, "task: "),
         ({"more": 1}, "an unknown field 'more'"),
-        ({"program": "x" * (MOST_CHARACTERS + 1)}, "program: it is longer than"),
+        ({"program": "x" * (MOST_CHARACTERS + 1)}, "program: .* is longer than"),
     ],
 )
 def test_what_is_no_definition_is_refused(changes, complaint):

@@ -416,7 +416,7 @@ class TestTrust:
         if asked:
             assert (result.fault, result.blame) == (DeviceFault.BROKEN, Blame.AGENT)
             assert "update the agent" in result.message
-            assert "understands: MeasureRequest.policy: it has an unknown field 'nope'" in (
+            assert "the request: MeasureRequest.policy: it has an unknown field 'nope'" in (
                 result.message
             )
         else:

@@ -198,7 +198,7 @@ class TestRaces:
 class TestWhatAnEngineDoes:
     def test_it_answers_wrong(self, racer, folder, request_of):
         result = racer.measure(request_of(scaling(3.0).SerializeToString()), folder)
-        is_told(result, "its outputs differ by 5.0e-01")
+        is_told(result, "the engine's outputs differ by 5.0e-01")
         assert result.rival.max_error == pytest.approx(0.5)
 
     def test_it_cannot_read_the_model(self, racer, folder, request_of):
@@ -206,7 +206,7 @@ class TestWhatAnEngineDoes:
 
     def test_it_is_not_here(self, runner, folder, request_of):
         model = scaling(2.0).SerializeToString()
-        is_told(runner.measure(request_of(model), folder), "runs no such engine")
+        is_told(runner.measure(request_of(model), folder), "does not have the engine")
 
     def test_it_hangs(self, racer, folder, request_of):
         begin = time.monotonic()
@@ -257,7 +257,9 @@ class TestWhatAJobMayAsk:
         assert not Path("/tmp/farrier-planted").exists()
 
     def test_no_other_program(self, racer, folder, request_of):
-        is_told(racer.measure(request_of(b"model", engine="os"), folder), "runs no such engine")
+        is_told(
+            racer.measure(request_of(b"model", engine="os"), folder), "does not have the engine"
+        )
 
     def test_a_type_that_numpy_lacks(self, racer, folder, request_of):
         request = request_of(scaling(2.0).SerializeToString())
@@ -265,7 +267,7 @@ class TestWhatAJobMayAsk:
         request = dataclasses.replace(
             request, rival=dataclasses.replace(request.rival, inputs=inputs)
         )
-        is_told(racer.measure(request, folder), "x is of bf16")
+        is_told(racer.measure(request, folder), "x is of type bf16")
 
     def test_an_emulated_device_times_nothing(self, folder, request_of, tmp_path):
         engines = Engines(installed(), folder=tmp_path / "models")

@@ -215,12 +215,14 @@ def test_a_serial_port_is_a_line_and_one_that_is_unplugged_says_so(program):
         os.close(ours)
         os.close(theirs)
     for _ in range(2):
-        with pytest.raises(LineGoneError, match=f"the board on {path} is unplugged, or off"):
+        with pytest.raises(
+            LineGoneError, match=f"the board on {path} is unplugged or switched off"
+        ):
             board.read(BASE, 4)
     for baud in (12345, 0, -1):
-        with pytest.raises(LineGoneError, match=f"no speed of {baud} baud"):
+        with pytest.raises(LineGoneError, match=f"not support a speed of {baud} baud"):
             SerialLine(path, baud)
-    with pytest.raises(LineGoneError, match="/dev/nothing cannot be used: No such file"):
+    with pytest.raises(LineGoneError, match="/dev/nothing: No such file"):
         SerialLine("/dev/nothing", 115200)
 
 
@@ -245,10 +247,10 @@ class Greeting:
     ("head", "description", "why"),
     [
         ((1, 1024, BASE, BYTES), "[" * 60_000, "its description is not JSON"),
-        ((1, 1024, BASE, BYTES), "{}", "answers no agent"),
-        ((1, 1024, BASE, 0xFFFFFFFF), DESCRIPTION, "lies at an odd place"),
-        ((1, 1024, BASE + 4, BYTES), DESCRIPTION, "lies at an odd place"),
-        ((1, 4, BASE, BYTES), DESCRIPTION, "takes no more than 4 bytes"),
+        ((1, 1024, BASE, BYTES), "{}", "does not run Farrier's program"),
+        ((1, 1024, BASE, 0xFFFFFFFF), DESCRIPTION, "free memory at an unsupported address"),
+        ((1, 1024, BASE + 4, BYTES), DESCRIPTION, "free memory at an unsupported address"),
+        ((1, 4, BASE, BYTES), DESCRIPTION, "accepts at most 4 bytes"),
         ((2, 1024, BASE, BYTES), DESCRIPTION, "has version 2"),
     ],
 )
@@ -264,7 +266,7 @@ class Silent(ProcessLine):
 
 
 def test_a_board_that_lies_is_silent_or_unplugged_is_refused_in_a_sentence(program):
-    other = pytest.raises(UnfitError, match="says that it is mps2-an386, and is to be nrf52840")
+    other = pytest.raises(UnfitError, match="reports the name mps2-an386, but --board is nrf52840")
     with BoardRunner(lambda: ProcessLine(program), name="nrf52840") as runner, other:
         runner.machine()
     line = ProcessLine(program)
@@ -285,7 +287,9 @@ def test_a_board_that_lies_is_silent_or_unplugged_is_refused_in_a_sentence(progr
 
 def test_a_board_that_is_gone_is_no_fault_of_the_candidates(program):
     def gone():
-        raise LineGoneError("the board on /dev/ttyACM0 is unplugged, or off: nothing is there")
+        raise LineGoneError(
+            "the board on /dev/ttyACM0 is unplugged or switched off: the connection is lost"
+        )
 
     class NoBlobs:
         def path(self, sha256):
@@ -304,7 +308,7 @@ def test_an_image_that_is_damaged_is_refused():
         (b"", "not code for a board"),
         (b"{}\n", "not code for a board"),
         (image.to_bytes().replace(b"[4]", b"[5]"), "beyond its end"),
-        (image.to_bytes().replace(b'"word"', b'"ward"'), "unknown form ward"),
+        (image.to_bytes().replace(b'"word"', b'"ward"'), "unknown kind ward"),
     ):
         with pytest.raises(ImageError, match=why):
             BoardImage.of_bytes(data)

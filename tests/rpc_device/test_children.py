@@ -88,9 +88,9 @@ def processor_s(pid: int) -> float:
 def test_an_ending_tells_how_a_child_ended_by_itself(own):
     child = own.child()
     child.sock.shutdown(socket.SHUT_RDWR)
-    assert own.end(grace_s=10.0) == (0, "it said nothing")
+    assert own.end(grace_s=10.0) == (0, "no output")
     own.child()
-    assert own.end() == (None, "it said nothing")
+    assert own.end() == (None, "no output")
     assert own.end() is None
 
 

@@ -113,7 +113,7 @@ def test_an_answer_without_end_is_not_read(folder, doubling, hostile, library):
     )
     kilobytes, status, message = done.stdout.strip().split("|")
     assert status == "crashed"
-    assert message.startswith("answered more than ")
+    assert message.startswith("sent more than ")
     assert int(kilobytes) < 4096  # The frame would have 1.8 GB.
 
 

@@ -285,7 +285,7 @@ def test_sizes_are_expressions(size, value):
     ["", "1.5", "n.real", "f(1, 2)", "n if n else 1", "min(n)", "(", "True", "n ** 2", "'a'"],
 )
 def test_other_texts_are_not_sizes(text):
-    with pytest.raises(ValueError, match="is not a size"):
+    with pytest.raises(ValueError, match="is not a valid size"):
         evaluate(text, {"n": 5})
 
 

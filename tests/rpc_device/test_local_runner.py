@@ -108,7 +108,7 @@ class TestVerdicts:
         request = request_of(folder, library, *map(doubling.candidate, symbols))
         result = runner.measure(request, folder)
         assert [outcome.code for outcome in result.results] == [-2, 3, 0, 0]
-        assert "check 1 refuses the inputs" in result.results[0].message
+        assert "check 1 rejects the inputs" in result.results[0].message
         assert result_from_json(to_json(result)) == result
 
     def test_prepare_runs_before_the_first_call(self, runner, folder, library, doubling):
@@ -276,7 +276,7 @@ class TestArguments:
         vast = dataclasses.replace(good, args=(*good.args, Argument(Role.SCRATCH, 1 << 46)))
         rejected, ok = runner.measure(request_of(folder, library, vast, good), folder).results
         assert rejected.status is Status.REJECTED
-        assert "no room" in rejected.message
+        assert "not enough memory" in rejected.message
         assert ok.status is Status.OK
 
     def test_missing_blob_is_the_devices_fault(self, runner, folder, library, doubling):

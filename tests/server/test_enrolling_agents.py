@@ -139,7 +139,7 @@ def test_what_an_agent_cannot_enrol_with_is_said(broker, launch, tmp_path):
     pi = broker.farm.enrolments.invite("pi").token
     for process, code, words in (
         (launch("empty", token=None), 2, "farrier devices add NAME"),
-        (launch("damaged"), 2, "remove it, and enrol again"),
+        (launch("damaged"), 2, "remove the file, and enrol"),
         (
             launch("named", "--name", "x", token=None, enrol=pi),
             11,
@@ -166,7 +166,7 @@ def test_a_secret_is_one_device_of_one_folder(broker, launch, connected):
     stopped(stopped_first)
     code, said = ended(launch("state", "--name", "two"))
     assert code == 2
-    assert "is the secret of the device one, and --name says two" in said
+    assert "is the secret of the device one, but --name is two" in said
 
 
 def test_an_enrolment_that_failed_leaves_the_secret_before(broker, launch, connected, tmp_path):

@@ -23,7 +23,7 @@ def describe(name: str, array: Array) -> dict[str, Any]:
     """Return the JSON description of an array. Raises ValueError if the elements are Python
     objects."""
     if array.dtype.hasobject:
-        raise ValueError(f"{name} is an array of objects")
+        raise ValueError(f"the array {name} contains Python objects, which cannot be sent")
     return {"name": name, "dtype": array.dtype.str, "shape": list(array.shape)}
 
 
@@ -44,7 +44,7 @@ def read(tensor: dict[str, Any], file: int, offset: int = 0) -> Array:
     while done < nbytes:  # One call reads 2 GiB at most.
         count = os.preadv(file, [place.data[done:]], offset + done)
         if not count:
-            raise ValueError(f"{tensor['name']} has {done} bytes of {nbytes}")
+            raise ValueError(f"the file of {tensor['name']} has {done} of {nbytes} bytes")
         done += count
     array: Array = place.view(np.dtype(tensor["dtype"])).reshape(tensor["shape"])
     return array

@@ -159,10 +159,10 @@ class Lane:
         except wire.ClosedError:
             raise EngineError(self._ended()) from None
         except wire.WireError as error:
-            raise EngineError(f"its process answered with nonsense: {error}") from None
+            raise EngineError(f"the engine's process sent an invalid answer: {error}") from None
         self._process.stop()
         if type(failed := answer.get("failed")) is str:
-            raise EngineError(f"it cannot run the model: {failed}")
+            raise EngineError(f"the engine cannot run the model: {failed}")
         return answer
 
     def _await(self, deadline: float) -> None:
@@ -177,4 +177,6 @@ class Lane:
                 return
 
     def _nonsense(self, answer: dict[str, Any]) -> EngineError:
-        return EngineError(f"its process answered with nonsense: {str(answer)[:_MOST_TEXT]}")
+        return EngineError(
+            f"the engine's process sent an invalid answer: {str(answer)[:_MOST_TEXT]}"
+        )

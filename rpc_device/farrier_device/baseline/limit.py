@@ -45,7 +45,9 @@ def apply(limit: Limit, package: str, folder: Path) -> str:
         (source,) = map(Path, (spec and spec.submodule_search_locations) or ())
         libraries = {path for pattern in limit.libraries for path in source.glob(pattern)}
         if len(libraries) < len(limit.libraries):
-            raise RuntimeError(f"{source} lacks one of {', '.join(limit.libraries)}")
+            raise RuntimeError(
+                f"the folder {source} lacks one of the libraries {', '.join(limit.libraries)}"
+            )
         around = {parent for path in libraries for parent in path.parents}
         _link(source, folder / package, around, libraries)
         sys.path.insert(0, str(folder))
@@ -73,5 +75,5 @@ def saying_avx(library: Path) -> bytes:
     file contains no XGETBV."""
     code = library.read_bytes()
     if _ASKS not in code:
-        raise RuntimeError(f"{library} does not ask what registers the system saves")
+        raise RuntimeError(f"{library} contains no XGETBV instruction to patch")
     return code.replace(_ASKS, _SAYS_AVX)

@@ -69,16 +69,22 @@ class Board:
             self.description = codec.loads(Description, text, name="its description")
         except (RefusedError, struct.error, ValueError) as error:
             name = self.link.line.name
-            raise UnfitError(f"{name} answers no agent: {error}; flash its program") from None
+            raise UnfitError(
+                f"{name} does not run Farrier's program: {error}; flash the "
+                "program that `farrier firmware` writes"
+            ) from None
         if version != VERSION:
             raise UnfitError(
-                f"the program on {self.link.line.name} has version {version}, and this agent "
-                f"speaks version {VERSION}; flash the one of `farrier firmware`"
+                f"the program on {self.link.line.name} has version {version}, but this agent "
+                f"needs version {VERSION}; flash the program that `farrier firmware` writes"
             )
         if self.begin % ALIGNMENT or self.begin + self.nbytes > _ADDRESSES:
-            raise UnfitError(f"the free memory of {self.link.line.name} lies at an odd place")
+            raise UnfitError(f"{self.link.line.name} reports free memory at an unsupported address")
         if self._most <= _PLACE.size:
-            raise UnfitError(f"{self.link.line.name} takes no more than {self._most} bytes at once")
+            raise UnfitError(
+                f"{self.link.line.name} accepts at most {self._most} bytes in "
+                "a message, which is too few"
+            )
 
     def write(self, address: int, data: bytes | memoryview) -> None:
         """Write bytes to the board's memory at an address, unless it contains them already."""
@@ -102,7 +108,7 @@ class Board:
             count = min(self._most, nbytes - at)
             part = self.link.ask("R", _PLACE.pack(address + at, count))
             if len(part) != count:
-                raise RefusedError(f"it answers {len(part)} bytes where {count} were asked for")
+                raise RefusedError(f"the board sent {len(part)} bytes, but {count} were requested")
             parts.append(part)
         return b"".join(parts)
 
@@ -125,7 +131,7 @@ class Board:
             raise FaultError(f"the processor took the exception {code}{place}")
         ticks = _unpacked(f"<{len(rest) // 4}I", rest)
         if ending != _RETURNED or not 0 < len(ticks) <= repeats:
-            raise RefusedError(f"it answers {repeats} calls with {len(ticks)} times")
+            raise RefusedError(f"the board sent {len(ticks)} times for {repeats} calls")
         return (code ^ 1 << 31) - (1 << 31), ticks  # The code has a sign.
 
 
@@ -133,4 +139,6 @@ def _unpacked(form: str, body: bytes) -> tuple[Any, ...]:
     try:
         return struct.unpack(form, body)
     except struct.error:
-        raise RefusedError(f"it answers with {len(body)} bytes, which are no answer") from None
+        raise RefusedError(
+            f"the board sent {len(body)} bytes, which are not a valid answer"
+        ) from None

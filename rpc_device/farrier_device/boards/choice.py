@@ -52,11 +52,13 @@ class BoardChoice:
             emulation = Emulation.of_json(self.qemu, launch, folder / PROGRAM)
         except OSError as error:
             raise LineGoneError(
-                f"the program of {self.qemu} in {folder} cannot be read: {error.strerror}; "
-                f"`farrier firmware {self.qemu} -o {folder}` writes it"
+                f"cannot read the program of {self.qemu} in {folder}: {error.strerror}; write "
+                f"it with `farrier firmware {self.qemu} -o {folder}`"
             ) from None
         except (ValueError, KeyError, TypeError):
-            raise LineGoneError(f"{self.qemu} is a board that nothing emulates") from None
+            raise LineGoneError(
+                f"QEMU cannot emulate the board {self.qemu}; use --serial with the board itself"
+            ) from None
         return functools.partial(EmulatorLine, emulation, Limits.of_machine(), required)
 
 
@@ -74,13 +76,14 @@ def _built(board: str, folder: Path) -> Path:
             command, capture_output=True, text=True, timeout=_BUILD_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise LineGoneError(f"the program of {board} cannot be built: {error}") from None
+        raise LineGoneError(f"cannot build the program of {board}: {error}") from None
     if done.returncode:
         said = " ".join(done.stderr.split()) or "no reason"
         if "No module named" in said:
             said = (
-                "the compiler, which writes it, is not installed here; copy what `farrier firmware "
-                f"{board} -o FOLDER` writes elsewhere, and start with --firmware FOLDER"
+                "the compiler, which writes the program, is not installed here; run `farrier "
+                f"firmware {board} -o FOLDER` on another machine, copy the folder here, and "
+                "start with --firmware FOLDER"
             )
-        raise LineGoneError(f"there is no program for {board}: {said.removeprefix('error: ')}")
+        raise LineGoneError(f"cannot write the program of {board}: {said.removeprefix('error: ')}")
     return folder

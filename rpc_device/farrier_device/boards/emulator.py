@@ -54,8 +54,8 @@ class EmulatorLine:
         qemu = shutil.which(self._emulation.program)
         if qemu is None:
             raise SandboxError(
-                f"this machine has no emulator of {self._emulation.board}: Debian's "
-                f"{self._emulation.package} is one"
+                f"this machine has no emulator of {self._emulation.board}; install Debian's "
+                f"package {self._emulation.package}"
             )
         words = [qemu, json.dumps(self._emulation.words), str(self._emulation.firmware.absolute())]
         self._process = SandboxedProcess(

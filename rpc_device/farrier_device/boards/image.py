@@ -42,9 +42,9 @@ class BoardImage:
         self.content = content
         places = [place for moved in header.moved.values() for place in moved]
         if not all(0 <= place <= len(content) - _WORD.size for place in places):
-            raise ImageError("an image has a place beyond its end")
+            raise ImageError("a board image has an address to relocate beyond its end")
         if unknown := header.moved.keys() - _MOVES.keys():
-            raise ImageError(f"an image has places of the unknown form {min(unknown)}")
+            raise ImageError(f"a board image has relocations of the unknown kind {min(unknown)}")
 
     def to_bytes(self) -> bytes:
         return json.dumps(codec.encode(self.header)).encode() + b"\n" + self.content

@@ -91,5 +91,7 @@ def _accepted(answer: Frame, operation: str) -> bytes:
     if answer.operation == _REFUSED:
         raise RefusedError(answer.body.decode(errors="replace"))
     if answer.operation != operation:
-        raise RefusedError(f"it answers {operation!r} with {answer.operation!r}")
+        raise RefusedError(
+            f"the board answered the operation {operation!r} with {answer.operation!r}"
+        )
     return answer.body

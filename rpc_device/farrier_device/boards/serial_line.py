@@ -30,7 +30,9 @@ class SerialLine:
         self._path = path
         self._speed = getattr(termios, f"B{baud}", termios.B0)
         if self._speed == termios.B0:  # That speed hangs up.
-            raise LineGoneError(f"a serial port has no speed of {baud} baud; 115200 is usual")
+            raise LineGoneError(
+                f"a serial port does not support a speed of {baud} baud; most boards use 115200"
+            )
         self._port = -1
         self._open()
 
@@ -45,7 +47,7 @@ class SerialLine:
         except (OSError, termios.error) as error:
             why = error.strerror if isinstance(error, OSError) else error.args[-1]
             self.close()
-            raise LineGoneError(f"the serial port {self._path} cannot be used: {why}") from None
+            raise LineGoneError(f"cannot use the serial port {self._path}: {why}") from None
 
     def write(self, data: bytes) -> None:
         view = memoryview(data)
@@ -95,5 +97,5 @@ class SerialLine:
 
     def _gone(self, error: OSError | None) -> LineGoneError:
         self.close()
-        why = error.strerror if error is not None else "nothing is there"
-        return LineGoneError(f"{self.name} is unplugged, or off: {why}")
+        why = error.strerror if error is not None else "the connection is lost"
+        return LineGoneError(f"{self.name} is unplugged or switched off: {why}")

@@ -63,7 +63,7 @@ def kind_named(kind: str) -> DeviceKind:
     for simulator in simulators.installed().values():
         if kind in simulator.kinds:
             return DeviceKind(simulator.kinds[kind], SIMULATOR)
-    raise UnknownKindError(f"there is no device here for code of the kind {kind!r}")
+    raise UnknownKindError(f"this machine has no device that runs code of the kind {kind!r}")
 
 
 def code_of(arch: str) -> str:
@@ -81,7 +81,7 @@ def kinds_with(kind: str) -> frozenset[str]:
     for simulator in simulators.installed().values():
         if kind in simulator.kinds:
             return frozenset({*host, *simulator.kinds})
-    raise UnknownKindError(f"there is no device here for code of the kind {kind!r}")
+    raise UnknownKindError(f"this machine has no device that runs code of the kind {kind!r}")
 
 
 def kind_of(request: MeasureRequest) -> str:
@@ -89,7 +89,7 @@ def kind_of(request: MeasureRequest) -> str:
     device for the kind, or if the code objects are of different kinds."""
     kinds = sorted({code.kind for code in request.code})
     if len(kinds) != 1:
-        raise UnknownKindError(f"a request has code of the kinds {kinds}, and one kind is wanted")
+        raise UnknownKindError(f"a request must have code of one kind, but has {kinds}")
     [kind] = kinds
     kind_named(kind)
     return kind

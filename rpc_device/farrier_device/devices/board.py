@@ -54,7 +54,7 @@ class BoardDevice(Device[Room, Bound]):
     def load(self, code: Code, threads: int, pin: Sequence[int]) -> None:
         self.unload()
         if len(code) != 1:
-            raise DeviceError(f"one image is loaded, and not {len(code)} code objects")
+            raise DeviceError(f"a board loads one image, not {len(code)} code objects")
         [(_, file)] = code
         try:
             image = BoardImage.of_bytes(os.pread(file, os.fstat(file).st_size, 0))
@@ -63,8 +63,8 @@ class BoardDevice(Device[Room, Bound]):
         board = self._board
         if image.header.core != board.description.core:
             raise DeviceError(
-                f"the code is for {image.header.core}, and {board.link.line.name} has "
-                f"{board.description.core}"
+                f"the code is for the core {image.header.core}, but {board.link.line.name} has "
+                f"the core {board.description.core}"
             )
         if len(image.content) > board.nbytes:
             raise DeviceError(self._too_much(len(image.content)))
@@ -94,7 +94,7 @@ class BoardDevice(Device[Room, Bound]):
 
     def _too_much(self, needed: int) -> str:
         return (
-            f"the code and its arguments need {needed:,} bytes of RAM on a board, and "
+            f"the code and its arguments need {needed:,} bytes of RAM, but "
             f"{self._board.link.line.name} has {self._board.nbytes:,} free"
         )
 

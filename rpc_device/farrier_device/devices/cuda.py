@@ -192,7 +192,7 @@ class CudaDevice(Device[CudaMemory, CudaLaunch]):
                         self._driver.call("cuFuncSetAttribute", function, MOST_SHARED_BYTES, nbytes)
             except CudaError as error:
                 kind = ContextLostError if error.code in LOST else DeviceError
-                raise kind(f"{self.name} does not load {name}: {error}") from None
+                raise kind(f"{self.name} cannot load {name}: {error}") from None
 
     def _loaded(self, cubins: Mapping[str, bytes]) -> dict[str, int]:
         """Load cubins, and return the handles of their modules by name. Cubins that the driver
@@ -204,8 +204,12 @@ class CudaDevice(Device[CudaMemory, CudaLaunch]):
                 modules[name] = self._driver.handle("cuModuleLoadData", content)
             except CudaError as error:
                 if error.code in LOST:
-                    raise ContextLostError(f"{self.name} does not load {name}: {error}") from None
-                _log.warning("%s compiles PTX, since it does not take cubins: %s", self.name, error)
+                    raise ContextLostError(f"{self.name} cannot load {name}: {error}") from None
+                _log.warning(
+                    "%s compiles the PTX instead, because it does not accept the cubins: %s",
+                    self.name,
+                    error,
+                )
                 break
             self._modules.append(modules[name])
         return modules
@@ -229,7 +233,8 @@ class CudaDevice(Device[CudaMemory, CudaLaunch]):
                 if error.code != OUT_OF_MEMORY:
                     raise
                 raise MemoryError(
-                    f"{nbytes} bytes are needed on {self.name}, and {self._free_bytes()} are free"
+                    f"{nbytes} bytes are needed on {self.name}, but only {self._free_bytes()} "
+                    "are free"
                 ) from None
         return CudaMemory(context, address, nbytes)
 
@@ -300,12 +305,12 @@ class CudaDevice(Device[CudaMemory, CudaLaunch]):
             raise DeviceError(f"no module has an entry point {launch.symbol}")
         maps = self._maps.get(launch.symbol, [])
         if len(places) != (count := self._arguments[launch.symbol] - len(maps)):
-            raise DeviceError(f"{launch.symbol} has {count} arguments, not {len(places)}")
+            raise DeviceError(f"{launch.symbol} takes {count} arguments, not {len(places)}")
         blocks = math.prod(launch.grid)
         if blocks > MOST_BLOCKS:
             raise MemoryError(
-                f"{launch.symbol} has {blocks} blocks, and a launch at most {MOST_BLOCKS}: sizes "
-                "of the inputs are too large for CUDA"
+                f"{launch.symbol} needs {blocks} blocks, but a launch has at most "
+                f"{MOST_BLOCKS}: the inputs are too large for CUDA"
             )
         [threads] = launch.block
         values = (ctypes.c_uint64 * len(places))(*(each.address + at for each, at in places))
@@ -435,8 +440,8 @@ def _why_not(text: str, name: str, has: tuple[int, int], cuda: tuple[int, int]) 
         return ""
     (major, minor), (wanted, least) = cuda, needed
     return (
-        f"the driver of {name} is for CUDA {major}.{minor}, and PTX {ptx[0]}.{ptx[1]} needs one "
-        f"for {wanted}.{least} or later"
+        f"the driver of {name} supports CUDA {major}.{minor}, but PTX {ptx[0]}.{ptx[1]} needs a "
+        f"driver for CUDA {wanted}.{least} or later; update the driver"
     )
 
 
@@ -445,9 +450,6 @@ def _why_not_capability(needed: str, name: str, has: tuple[int, int]) -> str:
         return ""
     present = "".join(map(str, has))
     if not is_specific(needed):
-        return f"the kernels are for {needed} and later, and {name} is sm_{present}"
+        return f"the kernels need {needed} or later, but {name} is sm_{present}"
     wanted = ".".join(map(str, capability(needed)))
-    return (
-        f"the kernels are for {needed}, which is compute capability {wanted} alone, and {name} is "
-        f"sm_{present}"
-    )
+    return f"the kernels need compute capability {wanted} ({needed}), but {name} is sm_{present}"

@@ -66,7 +66,7 @@ class DrivingHost(HostMemory[_Run], WallClocked[Buffer, _Run], Generic[D]):
     def load(self, code: Code, threads: int, pin: Sequence[int]) -> None:
         self.unload()
         if len(code) != 1:
-            raise DeviceError(f"one library is loaded, and not {len(code)} code objects")
+            raise DeviceError(f"a device loads one library, not {len(code)} code objects")
         [(_, file)] = code
         try:
             self._library = DeviceLibrary(os.pread(file, os.fstat(file).st_size, 0))

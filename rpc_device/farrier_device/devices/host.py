@@ -45,7 +45,7 @@ class HostDevice(HostMemory[Bound]):
     def load(self, code: Code, threads: int, pin: Sequence[int]) -> None:
         self.unload()
         if len(code) != 1:
-            raise DeviceError(f"a host loads one library, and not {len(code)} code objects")
+            raise DeviceError(f"a host loads one library, not {len(code)} code objects")
         [(_, file)] = code
         # The loader knows libraries by their paths, and so by the number of the descriptor.
         self._load(lambda: Library(f"/proc/self/fd/{file}"), threads, pin)
@@ -72,7 +72,7 @@ class HostDevice(HostMemory[Bound]):
 
     def bind(self, launch: Launch, places: Sequence[tuple[Buffer, int]]) -> Bound:
         if launch.grid or launch.block:
-            raise DeviceError(f"{launch.symbol} has a grid, and a host calls functions")
+            raise DeviceError(f"{launch.symbol} has a grid, but a host calls plain functions")
         with _as_device_error():
             entry = self._here.entry(launch.symbol)
         args = pointers([buffer.address + offset for buffer, offset in places])

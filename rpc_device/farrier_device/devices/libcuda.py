@@ -153,4 +153,6 @@ def _emulator(name: str) -> Any:
     try:
         return importlib.import_module(name).library()
     except ImportError:
-        raise NoDriverError(f"{MODULE} is {name!r}, which is not a module here") from None
+        raise NoDriverError(
+            f"the variable {MODULE} is {name!r}, which is not a module here"
+        ) from None

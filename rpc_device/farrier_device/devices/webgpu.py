@@ -129,7 +129,7 @@ class WebGpuDevice(WallClocked[WebGpuMemory, WebGpuLaunch]):
             text = text.replace(ENABLE_SUBGROUPS, "")
         module = Module(self._wgpu, self._device, text)
         if not module.entries:
-            raise DeviceError("this is not a module of WGSL: it has no entry point")
+            raise DeviceError("this WGSL module has no entry point")
         self._entries |= dict.fromkeys(module.entries, module)
         return module
 
@@ -147,7 +147,9 @@ class WebGpuDevice(WallClocked[WebGpuMemory, WebGpuLaunch]):
             text = text_of(error)
             if "lost" in text:
                 raise DeviceLostError(f"{self.name} is lost") from None
-            raise MemoryError(f"{nbytes} bytes on {self.name}: {_last_line(text)}") from None
+            raise MemoryError(
+                f"cannot allocate {nbytes} bytes on {self.name}: {_last_line(text)}"
+            ) from None
         return WebGpuMemory(buffer, nbytes)
 
     def clear(self, memory: WebGpuMemory, nbytes: int) -> None:
@@ -355,8 +357,10 @@ def _why_refused(name: str, has: Mapping[str, int], text: str) -> str:
     for limit, needed in LIMITS.items():
         is_least = limit.startswith("min-")
         if limit in has and (has[limit] > needed if is_least else has[limit] < needed):
-            return f"{name} has {limit} {has[limit]}, and code for WebGPU needs {needed}"
-    return f"{name} cannot be opened: {_last_line(text)}"
+            return (
+                f"{name} has the limit {limit} of {has[limit]}, but code for WebGPU needs {needed}"
+            )
+    return f"cannot open {name}: {_last_line(text)}"
 
 
 def _overlap(source: memoryview, target: memoryview) -> bool:
@@ -373,4 +377,4 @@ def _last_line(text: str) -> str:
     line before the list of enclosing calls."""
     lines = [line.strip() for line in text.splitlines()]
     causes = [line for line in lines if line and not line.startswith("- While")]
-    return (causes or ["no reason was stated"])[-1]
+    return (causes or ["no reason was reported"])[-1]

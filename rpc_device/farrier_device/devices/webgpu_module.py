@@ -75,15 +75,18 @@ class Module:
         for (memory, offset), declared in zip(places, self._declared, strict=False):
             if declared.is_written and memory.buffer.size - offset > MOST_BYTES:
                 raise MemoryError(
-                    f"a buffer has {memory.buffer.size >> 20} MiB, and kernels reach "
-                    f"{MOST_BYTES >> 20}: sizes of the inputs are too large for WebGPU"
+                    f"a buffer has {memory.buffer.size >> 20} MiB, but kernels reach "
+                    f"{MOST_BYTES >> 20} MiB only: the inputs are too large for WebGPU"
                 )
 
     def bind(self, entry: str, places: Sequence[tuple[WebGpuMemory, int]]) -> tuple[Any, Any]:
         """Return the pipeline of an entry point, and the bind group of its arguments. Raises
         DeviceError."""
         if len(places) != len(self._declared):
-            raise DeviceError(f"a launch has {len(places)} arguments, not {len(self._declared)}")
+            raise DeviceError(
+                f"the launch has {len(places)} arguments, but the module "
+                f"takes {len(self._declared)}"
+            )
         first: dict[tuple[int, int], int] = {}
         owners = tuple(
             first.setdefault((id(memory.buffer), offset), number) if declared.is_written else number
@@ -114,7 +117,7 @@ class Module:
             try:
                 module = self._device.create_shader_module(code=text)
             except self._wgpu.GPUError as error:
-                raise DeviceError(f"the module does not compile: {text_of(error)}") from None
+                raise DeviceError(f"cannot compile the module: {text_of(error)}") from None
             self._shared[owners] = _Shared(layout, module, {})
         return self._shared[owners]
 
@@ -125,7 +128,7 @@ class Module:
                 layout=layout, compute={"module": shared.module, "entry_point": entry}
             )
         except self._wgpu.GPUError as error:
-            raise DeviceError(f"{entry} makes no pipeline: {text_of(error)}") from None
+            raise DeviceError(f"cannot create the pipeline of {entry}: {text_of(error)}") from None
 
     def _bindings(
         self,
@@ -142,9 +145,7 @@ class Module:
         try:
             return self._device.create_bind_group(layout=shared.layout, entries=entries)
         except self._wgpu.GPUError as error:
-            raise DeviceError(
-                f"the arguments of a launch cannot be bound: {text_of(error)}"
-            ) from None
+            raise DeviceError(f"cannot bind the arguments of a launch: {text_of(error)}") from None
 
 
 def _with_shared(text: str, declared: Sequence[_Declaration], owners: Sequence[int]) -> str:
@@ -155,7 +156,8 @@ def _with_shared(text: str, declared: Sequence[_Declaration], owners: Sequence[i
         other = declared[owner]
         if own.type != other.type:
             raise DeviceError(
-                f"{own.name} and {other.name} are in one place, as {own.type} and {other.type}"
+                f"{own.name} and {other.name} share memory, but have the different types "
+                f"{own.type} and {other.type}"
             )
         if own is not other:
             names[own.name] = other.name

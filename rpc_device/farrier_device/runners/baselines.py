@@ -93,7 +93,7 @@ def race(
     theirs = RivalResult(rival.engine, engines.versions.get(rival.engine, ""))
     try:
         if not theirs.version:
-            raise EngineError("this device runs no such engine")
+            raise EngineError("this device does not have the engine")
         with (
             laid_out(rival, engines.folder, blobs) as model,
             _Racer(rival, engines, model, request.policy.threads, cancelled) as racer,
@@ -119,7 +119,7 @@ def race(
 
 def unraced(request: MeasureRequest, theirs: RivalResult) -> MeasureResult:
     """Return the result for a race that did not take place; `theirs.message` is the reason."""
-    untried = CandidateResult(Status.REJECTED, message=f"no race: {theirs.message}")
+    untried = CandidateResult(Status.REJECTED, message=f"not compared: {theirs.message}")
     return MeasureResult((untried,) * len(request.candidates), rival=theirs)
 
 
@@ -157,15 +157,15 @@ def _turns(
 def _own(ours: Ours, policy: TimingPolicy) -> CandidateResult:
     result = ours(policy)
     if result.status is not Status.OK:
-        raise EngineError(f"the compiled model beside it {result.status}: {result.message}")
+        raise EngineError(f"the compiled model failed ({result.status}): {result.message}")
     return result
 
 
 def _check_error(error: float | None, tolerance: float) -> None:
     if error is not None and not error <= tolerance:
         raise EngineError(
-            f"its outputs differ by {error:.1e} of their range, and {tolerance:.1e} is allowed: "
-            "it is not timed"
+            f"the engine's outputs differ by {error:.1e} of their range, but only "
+            f"{tolerance:.1e} is allowed; it is not timed"
         )
 
 
@@ -189,7 +189,10 @@ class _Racer(Closing):
         self._deadline = time.monotonic() + self._timeout_s
         for tensor in (*rival.inputs, *rival.outputs):
             if tensor.dtype not in _DTYPES:
-                raise EngineError(f"{tensor.name} is of {tensor.dtype}, which is not raced")
+                raise EngineError(
+                    f"{tensor.name} is of type {tensor.dtype}, which cannot "
+                    "be sent to another engine"
+                )
         limits = dataclasses.replace(Limits.of_machine(), cpu_s=int(threads * self._timeout_s) + 10)
         secrets = json.dumps([str(path) for path in engines.secrets])
         try:
@@ -223,7 +226,7 @@ class _Racer(Closing):
                     files.append(os.open(blobs.path(tensor.blob), os.O_RDONLY | os.O_CLOEXEC))
                     opened.callback(os.close, files[-1])
             except (OSError, LookupError) as error:
-                raise EngineError(f"what it is to be given cannot be read: {error}") from None
+                raise EngineError(f"cannot read the engine's inputs and outputs: {error}") from None
             return self._in_time(lambda left_s: self._lane.load(order, files, left_s))
 
     def run(self, count: int) -> tuple[int, ...]:
@@ -244,7 +247,8 @@ class _Racer(Closing):
             return ask(self.left_s())
         except TimeoutError:
             raise EngineError(
-                f"it did not end within the {self._timeout_s:g} s that a race may take"
+                f"the engine did not finish within the {self._timeout_s:g} s that a comparison "
+                "may take"
             ) from None
 
     def _glance(self) -> None:
@@ -254,7 +258,7 @@ class _Racer(Closing):
     def _end(self) -> str:
         code = self._process.wait(_EXIT_S)
         words = self._process.said() if code is not None and code > 0 else ""
-        how = f"its process was ended: {self._process.kill()}"
+        how = f"the engine's process ended: {self._process.kill()}"
         return f"{how}: {words.splitlines()[-1]}" if words else how
 
 

@@ -117,7 +117,7 @@ class BoardRunner(Closing):
                 result = self._answer(request, blobs)
             except CancelledError:
                 self._give_up()  # The call that was called off may run on.
-                result = MeasureResult(fault=DeviceFault.LOST, message="the batch was called off")
+                result = MeasureResult(fault=DeviceFault.LOST, message="the batch was cancelled")
             except BlobError as error:
                 result = _broken(str(error), Blame.FARM)
             except (UnfitError, RefusedError, SandboxError, OSError) as error:
@@ -144,7 +144,7 @@ class BoardRunner(Closing):
             why = "no other engine runs on a board without an operating system"
             return unraced(request, RivalResult(request.rival.engine, message=why))
         if wrong := {code.kind for code in request.code} - self.kinds:
-            return _broken(f"code of the kind {min(wrong)} does not run on a board", Blame.AGENT)
+            return _broken(f"a board cannot run code of the kind {min(wrong)}", Blame.AGENT)
         request = for_an_emulator(request) if self.emulated else request
         with BatchFiles(request, blobs) as files, contextlib.ExitStack() as stack:
             count = len(request.code)
@@ -160,7 +160,7 @@ class BoardRunner(Closing):
         says = board.description.machine.cpu
         if self._name and says != self._name:
             raise UnfitError(
-                f"{board.link.line.name} says that it is {says}, and is to be {self._name}"
+                f"{board.link.line.name} reports the name {says}, but --board is {self._name}"
             )
         return board
 

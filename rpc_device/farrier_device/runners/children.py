@@ -234,7 +234,7 @@ class Children(Closing):
                 wire.send_files(sock, files)
                 return wire.receive(sock, _MOST_REPLY, within_s)
             except (wire.ClosedError, wire.WireError):
-                why = "its fork server is gone"
+                why = "its fork server has ended"
             except TimeoutError:
                 why = f"its fork server did not answer within {within_s:g} s"
         self._end_server()
@@ -252,7 +252,7 @@ class Children(Closing):
         if left and (self._first or self._group) is not None:
             self._end_server()  # The kernel ends all processes in its namespace or group.
         elif left:
-            raise SandboxError(f"{left} processes that a library started cannot be ended")
+            raise SandboxError(f"cannot end {left} processes that a library started")
         ending = Ending(code, end_of(self._child.stderr))
         self._forget()
         return ending
@@ -273,10 +273,10 @@ class Children(Closing):
             self._server.kill()
         for handle in handles:
             if not handle.wait(_GONE_S):
-                raise SandboxError(f"process {handle.pid} of {_NAME} cannot be ended")
+                raise SandboxError(f"cannot end the process {handle.pid} of {_NAME}")
         if self._group is not None:
             if not self._group.kill(_GONE_S):
-                raise SandboxError(f"a process of {_NAME} cannot be ended")
+                raise SandboxError(f"cannot end a process of {_NAME}")
             self._group.close()
         if self._first is not None:
             self._first.close()

@@ -56,7 +56,9 @@ class BatchFiles(Closing):
 def _sealed(sha256: str, blobs: BlobSource) -> int:
     data = _path(sha256, blobs).read_bytes()
     if digest_of(data) != sha256:
-        raise BlobError(f"the library {sha256} has other bytes than its name says; it is not run")
+        raise BlobError(
+            f"the content of the library {sha256} does not have this hash, so it is not run"
+        )
     descriptor = os.memfd_create("farrier-library", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         write_all(descriptor, data)
@@ -71,4 +73,4 @@ def _path(sha256: str, blobs: BlobSource) -> Path:
     try:
         return blobs.path(sha256)
     except Exception as error:  # The source is the caller's, so any exception is possible.
-        raise BlobError(f"blob {sha256} is not here: {error}") from error
+        raise BlobError(f"cannot read the blob {sha256}: {error}") from error

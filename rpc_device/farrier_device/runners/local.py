@@ -129,9 +129,11 @@ class ChildRunner(Closing):
                     fault=DeviceFault.BROKEN, blame=Blame.AGENT, message=str(error)
                 )
             except CancelledError:
-                result = MeasureResult(fault=DeviceFault.LOST, message="the batch was called off")
+                result = MeasureResult(fault=DeviceFault.LOST, message="the batch was cancelled")
             except OSError as error:  # This machine has no more descriptors, memory or processes.
-                result = MeasureResult(fault=DeviceFault.BROKEN, message=f"the runner: {error}")
+                result = MeasureResult(
+                    fault=DeviceFault.BROKEN, message=f"the runner failed: {error}"
+                )
             run_s = time.monotonic() - begin
         return dataclasses.replace(
             result, device=self._device, sandbox=level, run_s=run_s, emulated=self.emulated
@@ -174,10 +176,18 @@ class ChildRunner(Closing):
         cancelled: threading.Event,
     ) -> MeasureResult:
         if self.emulated:
-            outcome = RivalResult(rival.engine, message="the device is emulated, and times nothing")
+            outcome = RivalResult(
+                rival.engine, message="the device is emulated, so times measured on it mean nothing"
+            )
             return unraced(request, outcome)
         if len(request.candidates) != 1:
-            return unraced(request, RivalResult(rival.engine, message="it races one candidate"))
+            return unraced(
+                request,
+                RivalResult(
+                    rival.engine,
+                    message="a comparison with another engine has exactly one candidate",
+                ),
+            )
 
         def ours(policy: TimingPolicy) -> CandidateResult:
             alone = dataclasses.replace(_without_rival(request), policy=policy, reference=None)

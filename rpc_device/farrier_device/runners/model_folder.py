@@ -39,7 +39,7 @@ def _link_all(rival: Rival, blobs: BlobSource, folder: Path) -> Path:
             _check_location(location)
             _link(Path(blobs.path(sha256)), folder / (location or name))
     except (OSError, LookupError) as error:
-        raise EngineError(f"the model cannot be laid out: {error}") from None
+        raise EngineError(f"cannot create the folder of the model: {error}") from None
     return folder / name
 
 
@@ -47,7 +47,7 @@ def _check_location(location: str) -> None:
     """Raise EngineError unless a location is a relative path that stays inside its folder."""
     path = PurePosixPath(location)
     if "\0" in location or path.is_absolute() or ".." in path.parts:
-        raise EngineError(f"the model names a file outside of its folder: {location[:100]!r}")
+        raise EngineError(f"the model refers to a file outside of its folder: {location[:100]!r}")
 
 
 def _link(blob: Path, place: Path) -> None:

@@ -112,7 +112,9 @@ class _FaultError(Exception):
 
 
 def _failing(reference: CandidateResult) -> _FaultError:
-    message = f"the reference kernel, in a fresh process: {reference.status}: {reference.message}"
+    message = (
+        f"the reference kernel failed in a fresh process: {reference.status}: {reference.message}"
+    )
     return _FaultError(
         MeasureResult(fault=DeviceFault.BROKEN, blame=Blame.LIBRARY, message=message)
     )
@@ -124,5 +126,5 @@ def _spoiling(candidate: CandidateResult, reference: CandidateResult) -> Candida
     if candidate.status is not Status.OK:
         return candidate
     how = f"{reference.status}: {reference.message}" if reference.message else reference.status
-    message = f"spoils its process: the reference kernel after it: {how}"
+    message = f"breaks its process: the reference kernel failed after it: {how}"
     return CandidateResult(Status.CRASHED, message=message)

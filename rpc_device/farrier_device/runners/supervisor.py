@@ -160,10 +160,10 @@ class Supervisor:
             return progress.ending(how, outside=is_from_outside(code))
         except wire.TooLongError:
             self._end()
-            return progress.ending(f"answered more than {progress.most_bytes} bytes")
+            return progress.ending(f"sent more than {progress.most_bytes} bytes")
         except (wire.WireError, ValueError) as error:
             self._end()
-            return progress.ending(f"answered with nonsense: {error}")
+            return progress.ending(f"sent an invalid message: {error}")
         finally:
             self._spent_s += (time.monotonic() - begin) * request.policy.threads
 

@@ -135,18 +135,20 @@ class ContentStore(FileStore):
 
     def _errors(self, action: str) -> contextlib.AbstractContextManager[None]:
         """Return a context in which the OSError of a full disk becomes a NoSpaceError."""
-        return _full_disk(f"no space for blobs in {self.root}")
+        return _full_disk(f"not enough disk space for blobs in {self.root}")
 
     def _missing(self, sha256: str) -> Exception:
         if not is_digest(sha256):
             return BlobMissingError(f"{sha256[:80]!r} is not a sha256 digest")
-        return BlobMissingError(f"no blob {sha256}")
+        return BlobMissingError(f"there is no blob {sha256}")
 
     def _mismatch(self, digest: str, expected: str) -> Exception:
-        return BlobMismatchError(f"blob {expected} arrived with other bytes than it names")
+        return BlobMismatchError(
+            f"the content that arrived for the blob {expected} does not have this hash"
+        )
 
     def _damaged(self, sha256: str) -> Exception:
-        return BlobDamagedError(f"blob {sha256} is damaged on the disk")
+        return BlobDamagedError(f"the blob {sha256} is damaged on disk")
 
 
 @contextlib.contextmanager

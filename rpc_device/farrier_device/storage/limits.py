@@ -52,7 +52,7 @@ class LeastRecentlyUsed(Limits):
     def check_file(self, nbytes: int) -> None:
         if nbytes > self.max_bytes:
             raise NoSpaceError(
-                f"{nbytes} bytes are more than the {self.max_bytes} bytes that the store may hold"
+                f"{nbytes} bytes are more than the {self.max_bytes} bytes that the store may use"
             )
 
     def surplus(self, files: Iterable[StoredFile], kept: Collection[str]) -> list[StoredFile]:

@@ -70,7 +70,7 @@ def test_a_device_that_is_trusted_has_a_fault_and_goes_on(
         assert farm.devices.get("d").faults_in_a_row == attempt + 1
     result = farm.measurements.wait(batch_id, 0)
     assert result.fault is DeviceFault.IMPLAUSIBLE
-    assert "1 µs, and no machine of its class takes less than 5 µs (d)" in result.message
+    assert "1 µs, but no machine of its class takes less than 5 µs (d)" in result.message
 
 
 def test_what_takes_no_time_is_a_fault_without_a_floor(

@@ -122,7 +122,7 @@ def test_full_disk_is_a_clear_error(tmp_path):
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
     try:
-        with pytest.raises(NoSpaceError, match="no space for blob"):
+        with pytest.raises(NoSpaceError, match="not enough disk space for blob"):
             store.put(some_bytes(8192))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

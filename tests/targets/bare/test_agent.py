@@ -106,7 +106,7 @@ def test_a_board_without_a_program_for_agents_is_refused():
 
 
 def test_an_agent_without_the_program_of_its_board_says_so(tmp_path):
-    with pytest.raises(LineGoneError, match=r"`farrier firmware mps2-an386 -o .* writes it"):
+    with pytest.raises(LineGoneError, match=r"write it with `farrier firmware mps2-an386 -o .*`"):
         BoardChoice(qemu="mps2-an386", firmware=tmp_path).opener(tmp_path, "")
 
 

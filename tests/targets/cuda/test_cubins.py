@@ -53,7 +53,9 @@ def test_another_gpu_compiles_the_ptx_and_says_so(ptxas, monkeypatch, tmp_path, 
     with caplog.at_level(logging.WARNING):
         _assert_as_onnxruntime(artifact, LAYERS_OF_FOUR, {"x": _random(4, 24)})
     assert set(library.loaded) == {"ptx"}
-    assert "Emulated compiles PTX, since it does not take cubins: " in caplog.text
+    assert (
+        "Emulated compiles the PTX instead, because it does not accept the cubins: " in caplog.text
+    )
 
 
 def test_an_assembler_that_is_too_old_leaves_the_ptx(ptxas, library, monkeypatch, tmp_path, caplog):

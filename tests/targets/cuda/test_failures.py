@@ -45,7 +45,7 @@ def test_no_driver(monkeypatch):
 
 
 def test_no_gpu():
-    with pytest.raises(DeviceError, match="finds no GPU here"):
+    with pytest.raises(DeviceError, match="finds no GPU on this machine"):
         CudaDevice(library=Library(devices=0))
 
 
@@ -58,9 +58,9 @@ def test_a_gpu_that_the_driver_does_not_describe(monkeypatch):
 
 def test_code_for_a_later_architecture():
     gpu = CudaDevice(library=Library(capability=(7, 5)))
-    with pytest.raises(DeviceError, match="for sm_80 and later, and Emulated is sm_75"):
+    with pytest.raises(DeviceError, match="need sm_80 or later, but Emulated is sm_75"):
         gpu.load_modules({"reverse": _reverse()})
-    assert "sm_120 and later" in why_not_on("sm_120", Library())
+    assert "sm_120 or later" in why_not_on("sm_120", Library())
     assert why_not_on("sm_75", Library()) == ""
 
 
@@ -69,10 +69,10 @@ def test_code_for_one_compute_capability():
     CudaDevice(library=Library(capability=(9, 0))).load_modules({"reverse": text})
     for capability, name in (((8, 0), "sm_80"), ((10, 0), "sm_100")):
         library = Library(capability=capability)
-        why = f"sm_90a, which is compute capability 9.0 alone, and Emulated is {name}"
+        why = rf"need compute capability 9\.0 \(sm_90a\), but Emulated is {name}"
         with pytest.raises(DeviceError, match=why):
             CudaDevice(library=library).load_modules({"reverse": text})
-        assert "compute capability 9.0 alone" in why_not_on("sm_90a", library)
+        assert "need compute capability 9.0 (sm_90a)" in why_not_on("sm_90a", library)
 
 
 @pytest.mark.parametrize("cpu", ARCHITECTURES)
@@ -81,14 +81,16 @@ def test_a_driver_that_is_older_than_the_ptx(cpu):
     capability = (9, 0) if cpu == "sm_90a" else (12, 0)
     CudaDevice(library=Library(capability=capability)).load_modules({"reverse": text})
     gpu = CudaDevice(library=Library(capability=capability, cuda=10010))
-    with pytest.raises(DeviceError, match=r"is for CUDA 10\.1, and PTX \d\.\d needs one for \d+"):
+    with pytest.raises(DeviceError, match=r"supports CUDA 10\.1, but PTX \d\.\d needs .* CUDA \d+"):
         gpu.load_modules({"reverse": text})
 
 
 def test_memory_that_does_not_suffice():
     gpu = CudaDevice(library=Library(free_bytes=1000))
     held = gpu.allocate(600, 0)
-    with pytest.raises(MemoryError, match="500 bytes are needed on Emulated, and 400 are free"):
+    with pytest.raises(
+        MemoryError, match="500 bytes are needed on Emulated, but only 400 are free"
+    ):
         gpu.allocate(500, 0)
     del held
     assert gpu.allocate(500, 0)
@@ -123,9 +125,11 @@ def test_a_launch_that_the_driver_would_misread():
     gpu = CudaDevice(library=Library())
     gpu.load_modules({"reverse": _reverse()})
     place = gpu.allocate(64, 0), 0
-    with pytest.raises(DeviceError, match="reverse_0 has 2 arguments, not 1"):
+    with pytest.raises(DeviceError, match="reverse_0 takes 2 arguments, not 1"):
         gpu.bind(Launch("reverse_0", None, (4,), (4,)), [place])
-    with pytest.raises(MemoryError, match="reverse_0 has 4294967296 blocks, and a launch at most"):
+    with pytest.raises(
+        MemoryError, match="reverse_0 needs 4294967296 blocks, but a launch has at most"
+    ):
         gpu.bind(Launch("reverse_0", None, (1 << 16, 1 << 16), (4,)), [place, place])
 
 

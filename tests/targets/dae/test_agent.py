@@ -39,10 +39,10 @@ def test_a_description_is_simulated_as_a_name_is(tmp_path):
     ("stated", "why"),
     [
         ("dae:vtb", "unknown target 'dae:vtb'"),
-        ("quantum:q1", "no simulator of quantum; here are dae"),
+        ("quantum:q1", "no simulator of quantum is installed; the installed ones are dae"),
         ("missing.toml", "No such file or directory"),
-        ("arch.toml", "the description names no arch"),
-        ("other.json", "no simulator of x86_64; here are dae"),
+        ("arch.toml", "the description has no field 'arch'"),
+        ("other.json", "no simulator of x86_64 is installed; the installed ones are dae"),
         ("narrow.toml", "the accelerator small: fields.index of 3 bits is too"),
         ("damaged.toml", "it is neither TOML nor JSON"),
     ],
@@ -60,10 +60,10 @@ def test_what_nothing_simulates_is_refused(tmp_path, monkeypatch, stated, why):
 @pytest.mark.parametrize(
     ("other", "why"),
     [
-        (["--adapter", ""], "exclude each other"),
-        (["--qemu", "mps2-an386"], "exclude each other"),
-        (["--engines"], "--engines goes with the processor or a GPU"),
-        (["--machine", "rpi4"], "--simulate says what its machine is"),
+        (["--adapter", ""], "use only one of"),
+        (["--qemu", "mps2-an386"], "use only one of"),
+        (["--engines"], "--engines only with the processor or a GPU"),
+        (["--machine", "rpi4"], "--machine cannot be used with --simulate"),
     ],
 )
 def test_an_agent_measures_with_one_machine(tmp_path, capsys, other, why):

@@ -38,7 +38,9 @@ def by_provider(
     import onnxruntime as ort
 
     if provider not in ort.get_available_providers():
-        raise RuntimeError(f"onnxruntime here has no {provider}; onnxruntime-gpu has it")
+        raise RuntimeError(
+            f"the onnxruntime installed here has no {provider}; install onnxruntime-gpu"
+        )
     os.environ["NVIDIA_TF32_OVERRIDE"] = "0"  # NVIDIA's libraries heed it.
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
@@ -50,7 +52,7 @@ def by_provider(
     providers = [(provider, dict(settings)), "CPUExecutionProvider"]
     session = ort.InferenceSession(proto.SerializeToString(), options, providers=providers)
     if session.get_providers()[0] != provider:
-        raise RuntimeError(f"onnxruntime cannot start its {provider} here")
+        raise RuntimeError(f"the onnxruntime installed here cannot start its {provider}")
     session.disable_fallback()
     names = [output.name for output in session.get_outputs()]
     return lambda: session.run(None, inputs), lambda arrays: dict(zip(names, arrays, strict=True))
