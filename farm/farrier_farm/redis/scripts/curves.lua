@@ -1,9 +1,9 @@
--- Curves of the best time so far: points in the order in which they came, each as the text
--- `<trial> <seconds> <time>`. Who adds one to a full curve has it thinned to half before.
+-- Curves of the best time so far. A curve is a list of points in the order of their arrival; each point is
+-- the text `<trial> <seconds> <time>`. When a point is added to a full curve, the curve is thinned first.
 --
--- A point goes where its step is seen least: where the time changed little, or for few trials. Of three
--- neighbours one stays at least, so that small steps do not become one large one. The first point, the
--- last and the lowest stay.
+-- Thinning removes one point of each pair: the one whose step, the change of time multiplied by the number
+-- of trials that it lasts, is smaller and so is least visible. It keeps the first, the last and the lowest
+-- point. Of three neighbours at least one stays, so that several small steps do not merge into a large one.
 
 local CURVE_POINTS, TASK_POINTS = 2048, 256 -- before a curve is thinned
 
@@ -30,7 +30,7 @@ local function thinned(texts)
   return kept
 end
 
--- Adds a point to the curve that is the list `key`, unless the time is that of the last point.
+-- Add a point to the curve stored in the list `key`, unless the last point has the same time.
 local function add_point(key, trial, seconds, time)
   local last = redis.call('LINDEX', key, -1)
   if last and last:match('%S+$') == time then return end
@@ -42,7 +42,7 @@ local function add_point(key, trial, seconds, time)
   redis.call('RPUSH', key, string.format('%d %.3f %s', trial, seconds, time))
 end
 
--- The same for a curve that is a field of a hash, its points with `;` between them.
+-- Add a point to the curve stored in a field of a hash, where `;` separates the points.
 local function add_point_to_field(key, field, trial, seconds, time)
   local texts = {}
   for text in (redis.call('HGET', key, field) or ''):gmatch('[^;]+') do texts[#texts + 1] = text end
@@ -56,7 +56,7 @@ local function now_s()
   return time[1] + time[2] / 1e6
 end
 
--- Seconds since a job began.
+-- Return the seconds since a job started; 0 before its start.
 local function seconds_of(job_key)
   local started = tonumber(redis.call('HGET', job_key, 'started') or '')
   return started and math.max(now_s() - started / 1000, 0) or 0

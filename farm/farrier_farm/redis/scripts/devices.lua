@@ -1,27 +1,27 @@
 -- The registry of devices: every change is one call of this script, so it is atomic.
 --
--- `devices.py` puts `local POLICY = …` in front: the limits of `Settings`; `history.lua` and
--- `throughput.lua` precede it, `enrolments.lua` follows it.
--- KEYS are `farrier:device`, `farrier:settled`, `farrier:classes` and `farrier:connected`; ARGV[1] names the
--- operation, ARGV[2] the device.
+-- `devices.py` concatenates `local POLICY = …` (limits from `Settings`), `history.lua`, `throughput.lua`, this
+-- file and `enrolments.lua`. KEYS are `farrier:device`, `farrier:settled`, `farrier:classes` and
+-- `farrier:connected`. ARGV[1] is the name of the operation, and ARGV[2] the id of the device.
+--
 --   farrier:device:<id>  hash: description, class, session, instance, seen, draining, lease, counters,
 --                        rest_until, unfit, health, load, engines, draining_since, last_fault, library_jobs,
 --                        trusted
---   farrier:standing:<id>  hash of what outlives sessions: `generation` of the device's secret, the hash of the
---                        `nonce` that it enrolled with, when it `enrolled`, `standing` (`paused`, `drained`,
---                        `revoked` or none) and `tags`; a device may have it that never connected
+--   farrier:standing:<id>  hash of the fields that outlive sessions: `generation` of the device's secret, hash
+--                        of the `nonce` of its enrolment, time `enrolled`, `standing` (`paused`, `drained`,
+--                        `revoked` or none) and `tags`. A device that has never connected may have it
 --   farrier:device       set of all ids
 --   farrier:classes      hash: id of a device class → the description of one of its machines
---   farrier:connected:<class>  sorted set of the devices that may get work, by when each was seen
---   farrier:connected:<class>:<engine>  those of them that run another engine, too
---   farrier:connected:<class>:+trusted  those of them that are trusted
---   farrier:devices:<standing>  sorted set of the devices that are busy, quarantined or emulated, by when each
---                        was seen
---   farrier:settled:<batch>:<fence>  an attempt that has been counted, for a day
--- The answer is an array whose first word is `ok`, or says that the session is not the device's newest:
--- `fenced` where another one is open, `unknown` where the device is to open one.
--- Whether the caller is the device, and not another that knows the session, a broker sees by the session alone
--- (`service.py`).
+--   farrier:connected:<class>  sorted set of the devices that may get work, by the time of their last call
+--   farrier:connected:<class>:<engine>  the subset that also runs this other engine
+--   farrier:connected:<class>:+trusted  the subset that is trusted
+--   farrier:devices:<standing>  sorted set of the devices that are busy, quarantined or emulated, by the time of
+--                        their last call
+--   farrier:settled:<batch>:<fence>  marks an attempt as counted; kept for a day
+--
+-- The answer is an array. Its first word is `ok`, or an error about the session: `fenced` if the device has
+-- opened another session since, `unknown` if the device has to open a new one. This script does not
+-- authenticate the caller: the broker does (`service.py`).
 
 local id = ARGV[2]
 local key = KEYS[1] .. ':' .. id
@@ -45,7 +45,8 @@ local function stamp(ms) return string.format('%d', ms) end
 
 local function connected_key(class) return KEYS[4] .. ':' .. class end
 
--- Those of its class that the device stands in: of all, of those that are trusted, and of each of its engines.
+-- Return the keys of the `connected` sets that list the device: the set of its class, of the trusted devices,
+-- and of each of its other engines.
 local function connected_keys()
   local class = connected_key(get('class'))
   local found = {class}
@@ -54,21 +55,24 @@ local function connected_keys()
   return found
 end
 
--- An agent that drains for a while, as one does whose machine cannot measure, is not waited for.
+-- Return whether jobs should not wait for the device. They wait for a draining device during `expiry_ms`, but
+-- not longer, because a device whose machine cannot measure drains for an unlimited time.
 local function gets_no_work()
   if number('faults_in_a_row') >= POLICY.quarantine_faults or (get('unfit') or '') ~= '' then return true end
   if standing() ~= '' then return true end
   return get('draining') == '1' and now_ms() - number('draining_since') > POLICY.expiry_ms
 end
 
--- What an older version registered has no class, and is to register again.
+-- Return the error for a session that is not the device's newest, or nil. Older versions registered devices
+-- without a class; these have to register again.
 local function why_stale(session)
   local open = get('session') or ''
   if open == '' or not get('class') then return {'unknown'} end
   if open ~= session then return {'fenced'} end
 end
 
--- How the device stands is counted for who looks at the farm (`overview.py`).
+-- Update the sets of busy, quarantined and emulated devices, whose sizes the overview of the farm reports
+-- (`overview.py`).
 local function stand()
   local seen = get('seen')
   if not seen then return end
@@ -83,8 +87,9 @@ local function stand()
   end
 end
 
--- Adds the batch in hand to the device's load: how many batches it measured in each of the last minutes,
--- and how many ms of the minute went by with batches, as `<minute>:<batches>:<ms>` with blanks between.
+-- Add the current batch to the device's load. The load is a list of `<minute>:<batches>:<ms>`, separated by
+-- blanks: the number of batches measured in each of the last minutes, and the ms of that minute spent on
+-- batches.
 local function note_load(batches)
   local now = now_ms()
   local this = math.floor(now / 60000)
@@ -107,7 +112,8 @@ local function note_load(batches)
   redis.call('HSET', key, 'load', table.concat(texts, ' '))
 end
 
--- Among the devices of its class that may get work, by when it was seen, or not.
+-- Add the device to the `connected` sets with the time of its last call, or remove it from them if it gets no
+-- work.
 local function list_as_connected()
   if not get('class') then return end
   local barred = gets_no_work()
@@ -120,7 +126,7 @@ local function list_as_connected()
   end
 end
 
--- Among those that are trusted it is no more.
+-- Remove the device from the set of trusted devices of its class.
 local function distrust()
   if get('class') then redis.call('ZREM', connected_key(get('class')) .. ':' .. POLICY.trusted, id) end
 end
@@ -133,19 +139,20 @@ local function see()
   list_as_connected()
 end
 
--- How long the device rests still. What lies too far ahead, because the clock was put back, says nothing.
+-- Return the ms for which the device still has to rest. An end later than the longest rest is ignored: it
+-- means that the clock was set back since.
 local function rest_ms()
   local rest = number('rest_until') - now_ms()
   return rest > 0 and rest <= POLICY.longest_rest_ms and rest or 0
 end
 
--- Who asked for a batch.
+-- Return the job that a batch belongs to, or the batch itself if it belongs to no job.
 local function asker(batch)
   return redis.call('HGET', 'farrier:batch:item:' .. batch, 'job') or batch
 end
 
--- Whether a fault counts in the row of those that lead to quarantine. What may be the library's counts once for
--- each job: a model whose code fails everywhere brings down no device.
+-- Return whether a fault adds to `faults_in_a_row`, which leads to quarantine. A fault that the library may
+-- have caused counts once per job, so that a model whose code fails on every device quarantines none of them.
 local function counts_in_row(batch, is_perhaps_of_library)
   if not is_perhaps_of_library then return true end
   local jobs, job = get('library_jobs') or '', asker(batch)
@@ -154,8 +161,8 @@ local function counts_in_row(batch, is_perhaps_of_library)
   return true
 end
 
--- A faulty device rests twice as long after each fault in a row, so that others get the batch.
--- One that it `invented` a result for puts it in quarantine, unless it is trusted.
+-- Count a fault of the device. Each further fault in a row doubles its rest, so that another device gets the
+-- batch. An `invented` result puts the device in quarantine at once, unless it is trusted.
 local function count_fault(batch, reason, invented, is_perhaps_of_library)
   redis.call('HINCRBY', key, 'faults', 1)
   local before = number('faults_in_a_row')
@@ -172,10 +179,11 @@ end
 
 local operations = {}
 
--- session, description, instance, class, its description, engines, the generation of the caller's secret: ok,
--- session | revoked | owned, where the name belongs to a device with a secret | unenrolled, where no device has
--- that secret any more. One instance has one session, and goes on with it: what it asked for long ago and gets
--- done only now does not fence it out. Another one that comes in the middle of a batch has lost it: a fault.
+-- Arguments: session, description, instance, class, description of the class, engines, generation of the
+-- caller's secret. Answers: ok, session | revoked | owned (the name belongs to a device with a secret) |
+-- unenrolled (no device has this secret any more).
+-- An agent process (instance) keeps its first session, so that a delayed repetition of its call does not fence
+-- it out. If another instance connects while the device holds a batch, the batch is lost, which is a fault.
 function operations.connect()
   local session, description, instance, class = ARGV[3], ARGV[4], ARGV[5], ARGV[6]
   local generation = redis.call('HGET', standing_key(id), 'generation') or ''
@@ -187,7 +195,7 @@ function operations.connect()
     redis.call('HDEL', key, 'lost')
     note(id, 'connected', {class = class})
     local lease = get('lease') or ''
-    if lease ~= '' then count_fault(lease, 'its agent started anew in the middle of a batch') end
+    if lease ~= '' then count_fault(lease, 'its agent restarted while it held a batch') end
     redis.call('HSET', key, 'session', session, 'instance', instance, 'lease', '')
     redis.call('HDEL', key, 'unfit')
     if standing() == 'drained' then redis.call('HDEL', standing_key(id), 'standing') end
@@ -206,14 +214,14 @@ function operations.connect()
   return {'ok', get('session')}
 end
 
--- The device is to open another session.
+-- End the session; the device has to open a new one.
 function operations.close()
   if redis.call('EXISTS', key) == 1 then redis.call('HSET', key, 'session', '') end
   return {'ok'}
 end
 
--- session, '0' or '1' for draining and health, of each '' to leave it as it is: ok, class, '1' where it
--- takes no work, ms that it rests
+-- Arguments: session, draining ('0' or '1'), health; '' leaves a value unchanged.
+-- Answer: ok, class, '1' if the device gets no work (otherwise '0'), ms of rest that remain.
 function operations.heartbeat()
   local stale = why_stale(ARGV[3])
   if stale then return stale end
@@ -230,7 +238,7 @@ function operations.heartbeat()
   return {'ok', get('class'), barred and '1' or '0', rest_ms()}
 end
 
--- session, batch: ok | barred, where the device takes no work by now
+-- Arguments: session, batch. Answers: ok | barred (the device gets no work any more).
 function operations.hold()
   local stale = why_stale(ARGV[3])
   if stale then return stale end
@@ -241,8 +249,8 @@ function operations.hold()
   return {'ok'}
 end
 
--- session, batch, fence, '1' for a fault, its reason, '1' where the device invented a result, '1' where the fault
--- may be the library's
+-- Arguments: session, batch, fence, '1' for a fault, reason of the fault, '1' if the device invented a result,
+-- '1' if the library may have caused the fault. Counts each attempt once.
 function operations.settle()
   local stale = why_stale(ARGV[3])
   if stale then return stale end
@@ -265,7 +273,7 @@ function operations.settle()
   return {'ok'}
 end
 
--- batches: the leases of them are gone, through no fault of the device
+-- Arguments: batches whose leases have ended without a fault of the device.
 function operations.let_go()
   for i = 3, #ARGV do
     if get('lease') == ARGV[i] then redis.call('HSET', key, 'lease', '') end
@@ -274,7 +282,8 @@ function operations.let_go()
   return {'ok'}
 end
 
--- session, batch, why: its agent lacks what the batch needs, until another one registers
+-- Arguments: session, batch, reason. The agent lacks something that the batch
+-- needs; the device gets no work until another instance of the agent connects.
 function operations.decline()
   local stale = why_stale(ARGV[3])
   if stale then return stale end
@@ -285,7 +294,7 @@ function operations.decline()
   return {'ok'}
 end
 
--- session, sha256: ok, '1' where the batch in hand names this blob
+-- Arguments: session, sha256. Answer: ok, '1' if the current batch refers to this blob, otherwise '0'.
 function operations.may_read()
   local stale = why_stale(ARGV[3])
   if stale then return stale end
@@ -298,10 +307,11 @@ function operations.may_read()
   return {'ok', '0'}
 end
 
--- batch: another device had the same fault with it, so this one was not to blame; taken back once
+-- Argument: batch. Another device had the same fault with the batch, so the device is not to blame: its fault
+-- is subtracted, at most once per batch.
 function operations.acquit()
   local once = KEYS[2] .. ':' .. ARGV[3] .. ':acquitted'
-  if redis.call('EXISTS', key) == 0 then return {'ok'} end  -- it was removed meanwhile
+  if redis.call('EXISTS', key) == 0 then return {'ok'} end  -- The device was removed meanwhile.
   if redis.call('SET', once, '', 'NX', 'EX', DAY_S) then
     redis.call('HSET', key, 'faults', math.max(number('faults') - 1, 0))
     local jobs = {}
@@ -320,8 +330,8 @@ function operations.acquit()
   return {'ok'}
 end
 
--- '0' or '1'; '' trusts the device unless somebody has decided about it: ok | unenrolled: the name is anybody's
--- who has the token that devices share, so to vouch for it would be to vouch for all of them
+-- Argument: '1' trusts the device, '0' does not, '' trusts it unless an operator has decided otherwise.
+-- Answers: ok | unenrolled (any owner of the shared token can use the name, so trusting it would trust all).
 function operations.trust()
   local before = get('trusted') or ''
   local trusted = ARGV[3] == '' and (before == '' and '1' or before) or ARGV[3]
@@ -343,8 +353,8 @@ function operations.release()
   return {'ok'}
 end
 
--- class: ok, '1' where a device of it may get work, or the one that is named and is still of that class.
--- What was seen in the future, because the clock was put back, is not there.
+-- Argument: class. Answer: ok, '1' if a device of the class (or ARGV[2], if it is not '') may get work,
+-- otherwise '0'. A time far in the future, left over from a clock that was set back, does not count.
 function operations.is_there()
   local class, now = ARGV[3], now_ms()
   local from, to = now - POLICY.expiry_ms, now + POLICY.expiry_ms
@@ -358,9 +368,9 @@ function operations.is_there()
   return {'ok', found and '1' or '0'}
 end
 
--- class, engine: ok, the devices of the class that may get work and run the engine (or are trusted, for
--- +trusted; or any, for ''), those seen last first, some of them where there are many; where ARGV[2] names
--- one, that or none
+-- Arguments: class, engine ('+trusted' for the trusted devices, '' for all). Answer: ok, at most 16 devices of
+-- the class that may get work and run the engine, the latest call first. If ARGV[2] names a device, the list
+-- contains that device or nothing.
 function operations.with_engine()
   local connected, now = connected_key(ARGV[3]), now_ms()
   if ARGV[4] ~= '' then connected = connected .. ':' .. ARGV[4] end
@@ -372,7 +382,7 @@ function operations.with_engine()
   return {'ok', seen and seen >= tonumber(from) and seen <= tonumber(to) and {id} or {}}
 end
 
--- Notes which devices were not seen for too long: ok
+-- Mark the devices that have not called for too long as lost. Answer: ok.
 function operations.look()
   look(function(device) return KEYS[1] .. ':' .. device end, now_ms())
   return {'ok'}

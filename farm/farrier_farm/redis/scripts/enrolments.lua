@@ -1,11 +1,12 @@
--- Who a device is, and what its operator says of it: the part of `devices.lua` that outlives sessions.
+-- Identities of devices, and the standing that an operator sets: the part of `devices.lua` that outlives
+-- sessions.
 --
 --   farrier:invitation:<sha256 of an enrolment token>  hash: `name` ('' for any), `expires` in ms, `replaces`
---                        ('1': also a device that is enrolled), and once it was used `device`, `nonce`,
---                        `generation`; it is kept for a week, so that whoever comes too late is told so
---   farrier:invited:<name>  the newest invitation of a name that nobody has used; until it expires, no other
---                        than who has the token may enrol under this name
---   farrier:devices:revoked  set of the devices that are turned away
+--                        ('1' if it may replace an enrolled device), and after its use `device` and `nonce`.
+--                        It is kept for a week after it expires, so that a late use gets a clear error.
+--   farrier:invited:<name>  the newest unused invitation of a name; until it expires, only the owner of its
+--                        token may enrol under this name
+--   farrier:devices:revoked  set of the devices that are rejected
 
 local KEPT_MS = 7 * DAY_S * 1000
 
@@ -13,7 +14,7 @@ local function invitation_key(token) return 'farrier:invitation:' .. token end
 
 local function invited_key(name) return 'farrier:invited:' .. name end
 
--- The newest token of a name counts no more, unless a device has used it.
+-- Invalidate the newest unused invitation of the device's name.
 local function withdraw_invitation()
   local invitation = redis.call('GET', invited_key(id))
   if invitation then redis.call('DEL', invitation_key(invitation), invited_key(id)) end
@@ -27,7 +28,8 @@ local function end_session()
   stand()
 end
 
--- hash of the token, '1' to replace a device that is enrolled, ms: ok, when it expires | taken
+-- Arguments: hash of the token, '1' to replace an enrolled device, validity in ms. Answers: ok, time of
+-- expiry | taken (a device with this name is enrolled).
 function operations.invite()
   if id ~= '' and ARGV[4] == '0' and redis.call('HEXISTS', standing_key(id), 'generation') == 1 then
     return {'taken'}
@@ -41,7 +43,8 @@ function operations.invite()
   return {'ok', stamp(expires)}
 end
 
--- The name that an invitation is for, or the answer that refuses it.
+-- Return the name to enrol under, nil, and whether an enrolled device may be replaced; or nil and the answer
+-- that rejects the invitation.
 local function invited_name(token, nonce)
   local invitation = invitation_key(token)
   local name, expires, replaces, user, device = unpack(
@@ -57,9 +60,9 @@ local function invited_name(token, nonce)
   return name, nil, replaces == '1'
 end
 
--- hash of the nonce, hash of the token ('' for who has the shared one), a new generation: ok, name, generation |
--- no-invitation | used, by which device | expired, ms ago | named, for which device | nameless | invited | owned |
--- revoked
+-- Arguments: hash of the nonce, hash of the token ('' for the shared token), a new generation.
+-- Answers: ok, name, generation | no-invitation | used, by this device | expired, ms ago | named, for this
+-- device | nameless | invited | owned | revoked. A repeated call with the same nonce gets the same answer.
 function operations.enrol()
   local nonce, token, generation = ARGV[3], ARGV[4], ARGV[5]
   local name, refusal, replaces = id, nil, false
@@ -83,7 +86,7 @@ function operations.enrol()
   redis.call('HDEL', standing_of, 'standing')
   redis.call('SREM', 'farrier:devices:revoked', name)
   id, key = name, KEYS[1] .. ':' .. name
-  if (get('trusted') or '') ~= '' then  -- who was vouched for may be another
+  if (get('trusted') or '') ~= '' then  -- The trust was given to the previous device.
     distrust()
     redis.call('HDEL', key, 'trusted')
   end
@@ -92,8 +95,8 @@ function operations.enrol()
   return {'ok', name, generation}
 end
 
--- paused, drained, revoked, or '' for work again: ok, the batch in hand | unknown. Of a device that is revoked
--- the session ends at once; only a new enrolment ends that.
+-- Argument: paused, drained, revoked, or '' to resume work. Answers: ok, the current batch | unknown | revoked.
+-- Revoking a device ends its session at once, and only a new enrolment can undo it.
 function operations.set_standing()
   local how = ARGV[3]
   local is_known = redis.call('EXISTS', key) == 1 or redis.call('EXISTS', standing_key(id)) == 1
@@ -116,14 +119,14 @@ function operations.set_standing()
   return {'ok', lease}
 end
 
--- tags, with blanks between: ok | unknown
+-- Argument: tags, separated by blanks. Answers: ok | unknown.
 function operations.tag()
   if redis.call('EXISTS', key) == 0 and redis.call('EXISTS', standing_key(id)) == 0 then return {'unknown'} end
   redis.call('HSET', standing_key(id), 'tags', ARGV[3])
   return {'ok'}
 end
 
--- Forgets a device: ok | unknown | there, where it is connected and was not revoked
+-- Remove a device and its history. Answers: ok | unknown | there (it is connected, and not revoked).
 function operations.remove()
   if redis.call('EXISTS', key) == 0 and redis.call('EXISTS', standing_key(id)) == 0
       and redis.call('EXISTS', invited_key(id)) == 0 then

@@ -1,19 +1,20 @@
--- What happens to devices, for who looks at them. `devices.py` puts this in front of `devices.lua`, and
--- `local POLICY = …` in front of both.
+-- The history of devices, and the detection of lost devices. `devices.py` puts this file in front of
+-- `devices.lua`, and `local POLICY = …` in front of both.
 --
---   farrier:history:<id>  stream of what happened to a device, JSON objects with `what`; bounded
+--   farrier:history:<id>  stream of the events of a device, JSON objects with the field `what`; bounded
 --   farrier:devices       sorted set of all ids, by name
---   farrier:beating       sorted set of the devices that are not lost, by when each was seen
---   farrier:present:<class>  those of them that are of a class (`presence.py`); a device's field `present`
---                         names the class in whose set it is
---   farrier:looked        hash: when somebody last looked for lost devices, and since when in a row
+--   farrier:beating       sorted set of the devices that are not lost, by the time of their last call
+--   farrier:present:<class>  the subset of a class (`presence.py`); the field `present` of a device is the
+--                         class whose set contains it
+--   farrier:looked        hash: `last`, the time of the last search for lost devices, and `since`, the time
+--                         from which on the searches came without a gap
 --
--- What happens with each batch is in the history alone: for the farm's watchers it would be too much.
+-- Events of single batches are in the history only, because they are too many for the farm's event stream.
 
-local QUIET_MS = 3000 -- without a look; brokers look once a second
+local QUIET_MS = 3000 -- A longer gap between searches resets `since`; brokers search once a second.
 
--- A device has measured a batch for a user's job, or faulted on it, since it got it: counted for the day
--- (`quotas.py`).
+-- Add the time since the device received the batch to the device time that the owner of its job has used
+-- today (`quotas.py`).
 local function spend(device, batch)
   local job = redis.call('HGET', 'farrier:batch:item:' .. batch, 'job')
   local user = job and redis.call('HGET', 'farrier:job:item:' .. job, 'share')
@@ -49,7 +50,7 @@ local function leave_present(device, key)
   redis.call('HDEL', key, 'present')
 end
 
--- A device is there: known by name, and back where it was lost.
+-- Record a call of a device. If the device was lost, note that it is back.
 local function beat(device, key, now)
   redis.call('ZADD', 'farrier:beating', now, device)
   local class, present = unpack(redis.call('HMGET', key, 'class', 'present'))
@@ -61,8 +62,8 @@ local function beat(device, key, now)
   if redis.call('HDEL', key, 'lost') == 1 then note(device, 'back', {}) end
 end
 
--- Notes which devices are lost. While nobody looked, because no broker ran or Redis was away, none could
--- be seen: each has its time once more.
+-- Note which devices are lost. After a gap in the searches, when no broker ran or Redis was not reachable, no
+-- device could call, so each device gets the full time again before it counts as lost.
 local function look(key_of, now)
   local last, since = unpack(redis.call('HMGET', 'farrier:looked', 'last', 'since'))
   if not last or math.abs(now - last) > math.max(POLICY.expiry_ms / 2, QUIET_MS) then since = now end

@@ -1,25 +1,24 @@
--- Leased items: their keys, their changes of state, what they refer to, and how they are forgotten.
+-- Leased items: their keys, state changes, references to blobs, and removal.
 --
--- `leases.py` puts five files together, `curves.lua`, `throughput.lua`, `items.lua`, `shares.lua` and
--- `leases.lua`, and two lines in front: `local CHANGES = …` (the table of `states.py`) and `local POLICY = …` (the numbers of
--- `LeasePolicy`). KEYS[1] is the prefix of the kind of item, KEYS[2] that of references
--- (`references.py`).
+-- `leases.py` concatenates two lines, `local CHANGES = …` (the table of `states.py`) and `local POLICY = …` (the
+-- numbers of `LeasePolicy`), and five files: `curves.lua`, `throughput.lua`, `items.lua`, `shares.lua` and
+-- `leases.lua`. KEYS[1] is the prefix of the kind of item, KEYS[2] the prefix of references (`references.py`).
 --
---   <prefix>:item:<id>      hash: state, queue, share, entry, fence, attempts, crashes, once, owner (who
---                           holds its lease), and payload
+--   <prefix>:item:<id>      hash: state, queue, share, entry, fence, attempts, crashes, once, owner (the
+--                           holder of its lease), and payload
 --   <prefix>:events:<id>    stream of the item's events, bounded
---   <prefix>:log:<id>       where `POLICY.log`: those of them that are changes of state, or that their
---                           writer calls so, under the same ids; bounded
+--   <prefix>:log:<id>       only with `POLICY.log`: the state changes among the events, and the events
+--                           whose writer marks them for the log, under the same ids; bounded
 --   <prefix>:state:<state>  sorted set of ids (score 0, so ordered by id)
 --   <prefix>:state:<state>:<share>  the same, of one share
 --   <prefix>:share:<share>  the same, of one share in any state
 --   <prefix>:group:<name>   the same, by the group that the item was put in
 --   <prefix>:once           hash: idempotency key → id
---   <prefix>:finished       sorted set of the items that have ended, by when, in ms
---   <prefix>:weighty        those of them that weigh something (bytes in their field `POLICY.weighs`)
---   <prefix>:kept           what they weigh together
+--   <prefix>:finished       sorted set of the items that have ended, by the time of their end in ms
+--   <prefix>:weighty        the subset with a size (bytes in the field `POLICY.weighs`) above 0
+--   <prefix>:kept           the sum of these sizes
 --
--- The last three, and items that are forgotten by `forget` alone, are of kinds without `POLICY.ttl_s`.
+-- Only kinds without `POLICY.ttl_s` have the last three keys; their items stay until `forget` removes them.
 
 local prefix, references = KEYS[1], KEYS[2]
 
@@ -33,7 +32,7 @@ local function state_key(state, share)
 end
 local function get(id, field) return redis.call('HGET', item_key(id), field) end
 
--- Items of older versions name no share.
+-- Return the share of an item. Items of older versions have no field `share`.
 local function share_of(id) return get(id, 'share') or POLICY.share end
 
 local function stamp(ms) return string.format('%d', ms) end
@@ -52,8 +51,8 @@ local function say(id, json, is_logged)
   end
 end
 
--- What is said by who holds no lease. No event follows the change to a final state; the log is kept for a
--- while, and is not begun again then.
+-- Add an event whose writer holds no lease. The event stream ends with the change to a final state, so a
+-- later event goes to the log only, and only while the log still exists.
 local function note(id, json)
   if is_final(get(id, 'state')) then
     redis.call('XADD', log_key(id), 'NOMKSTREAM', 'MAXLEN', '~', POLICY.events, '*', 'data', json)
@@ -62,7 +61,8 @@ local function note(id, json)
   end
 end
 
--- A change of state is an event of the item, and of the farm where all are to hear of it (`farm_events.py`).
+-- Add a state change to the events of the item, and to the events of the farm if the kind of item has them
+-- (`farm_events.py`).
 local function tell(id, event)
   say(id, cjson.encode(event), true)
   if POLICY.news == '' then return end
@@ -72,8 +72,9 @@ local function tell(id, event)
   redis.call('XADD', POLICY.news, 'MAXLEN', '~', POLICY.news_kept, '*', 'data', cjson.encode(event))
 end
 
--- A field of `POLICY.refers` holds digests. It is set once, or grows, and from then on the item refers to
--- them.
+-- Set the fields in ARGV from position `first` on. The fields of `POLICY.refers` contain digests of blobs;
+-- the item refers to these blobs from then on. Such a field is set once, or only grows, so no reference has
+-- to be removed here.
 local function set_fields(id, first)
   for i = first, #ARGV, 2 do
     redis.call('HSET', item_key(id), ARGV[i], ARGV[i + 1])
@@ -116,8 +117,8 @@ local function weigh(id, finished)
   end
 end
 
--- An item of a kind that is forgotten soon after its end leaves the indexes at once, and refers to
--- nothing.
+-- Record the end of an item. If its kind has `POLICY.ttl_s`, the item expires soon, so it leaves the indexes
+-- and drops its references at once.
 local function retire(id)
   local now = now_ms()
   redis.call('HSET', item_key(id), 'finished', now)
@@ -137,7 +138,7 @@ local function retire(id)
   end
 end
 
--- Removes an item that has ended, and all that is known of it.
+-- Remove an item that has ended, with all its keys and index entries.
 local function forget(id)
   local share, once = share_of(id), get(id, 'once')
   leave_state(id, get(id, 'state'), share)

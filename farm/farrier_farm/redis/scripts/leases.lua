@@ -1,21 +1,23 @@
 -- The lease layer: every change of a leased item is one call of this script, so it is atomic.
 --
--- `items.lua` has the items, `shares.lua` the order in which they are leased, `curves.lua` what they draw. ARGV[1] names the operation,
--- its arguments follow. An answer is an array whose first word says what happened.
+-- `items.lua` defines the items, `shares.lua` the order in which they are leased, and `curves.lua` their curves.
+-- ARGV[1] is the name of the operation, followed by its arguments. An answer is an array whose first word is
+-- the outcome.
 --
---   <prefix>:queue:<name>   stream of the items queued or leased. What is pending in its group is leased,
---                           and its idle time there is the age of the last renewal. The group's newest
---                           entry is the last that was sorted into a line
+--   <prefix>:queue:<name>   stream of the items that are queued or leased. An entry that is pending in the
+--                           consumer group is leased, and its idle time is the time since the last
+--                           renewal. The last delivered entry of the group is the last one that was
+--                           sorted into a line (`shares.lua`).
 --   <prefix>:queues         set of the names of all queues
---   <prefix>:open           set of the names of those that hold an item, queued or leased
---   <prefix>:news           stream of the queues that got an item, bounded: what waits for items of many
---                           queues reads this alone
---   <prefix>:call:<key>     what a `take` leased, while that lease may be valid without a renewal, or a
---                           `forget` forgot
---   <prefix>:heard          when this script last ran, in ms, to within a quarter of a lease
+--   <prefix>:open           set of the names of the queues that have an item, queued or leased
+--   <prefix>:news           stream of the names of queues that received an item, bounded; a process that waits
+--                           for items of many queues reads only this stream
+--   <prefix>:call:<key>     the item that a `take` leased or a `forget` removed, so that a repeated call gets
+--                           the same answer; kept for the time of a lease
+--   <prefix>:heard          the time of this script's last run in ms, exact to a quarter of a lease
 
 local GROUP, CONSUMER = 'holders', 'holder'
-local NEWS = 1000 -- kept, roughly; who has missed some finds the items by a sweep
+local NEWS = 1000 -- Entries to keep, roughly; a reader that misses some finds the items by a sweep.
 
 local function queue_key(name) return prefix .. ':queue:' .. name end
 
@@ -32,8 +34,8 @@ local function ensure_queue(queue)
   end
 end
 
--- Sorts what came since the last time into the lines of its shares: as late as this, for what is not
--- sorted yet can be leased by holders of an older version as well, which know no lines.
+-- Sort the items that arrived since the last call into the lines of their shares. This happens as late as
+-- possible, because holders of older versions, which have no lines, can lease unsorted items only.
 local function sort(queue)
   local stream = queue_key(queue)
   local last = field(redis.call('XINFO', 'GROUPS', stream)[1], 'last-delivered-id')
@@ -67,7 +69,7 @@ local function dequeue(id)
   close_if_empty(queue)
 end
 
--- `reason` is why an item is in the queue, where there is more to say than that it was put there.
+-- Change the state of an item to `to`. `reason`, or nil, explains why the item returned to the queue.
 local function change(id, to, reason)
   local from, share = get(id, 'state'), share_of(id)
   if not CHANGES[from][to] then
@@ -88,7 +90,7 @@ local function holds(id, fence)
   return get(id, 'state') == 'running' and get(id, 'fence') == fence
 end
 
--- Back to the end of the queue, or dead where it brought down its holder too often.
+-- Return an item to the end of its queue, or end it as `dead` if its holders have crashed too often.
 local function give_back(id, crashed, reason)
   dequeue(id)
   if crashed then
@@ -120,9 +122,10 @@ local function reap(queue)
   return #expired
 end
 
--- A holder cannot renew while the server stands still, or is away, and a clock that is put forward is no
--- silence: after such a time every lease counts from now. Nor does one last longer for a clock that is put
--- back. Holders and waiters call at least once a second, but for leases that are too short for that.
+-- Restart all leases if this script has not run for a long time, or if the clock was changed. Holders cannot
+-- renew while the server is stopped or not reachable, and after a change of the clock the age of a lease is
+-- wrong in either direction. A gap is recognized because holders and waiting processes call at least once a
+-- second, unless leases are shorter than that.
 local function hear()
   local key, now = prefix .. ':heard', tonumber(now_ms())
   local heard = tonumber(redis.call('GET', key) or now)
@@ -147,14 +150,15 @@ end
 
 local operations = {}
 
--- idempotency key, digest: known | conflict, id | unknown
+-- Arguments: idempotency key, digest. Answers: known, id | conflict, id | unknown.
 function operations.find()
   local id = by_key(ARGV[2])
   return id and known(id, ARGV[3]) or {'unknown'}
 end
 
--- id, queue, group, share, idempotency key, digest, reason, then fields:
--- created | known | conflict, id | full, share or '' for all of them, how many are queued there
+-- Arguments: id, queue, group, share, idempotency key, digest, reason, then fields. Answers: created, id |
+-- known, id | conflict, id (another digest) | full, the full share ('' for all shares together), the number of
+-- its queued items.
 function operations.put()
   local id, queue, group, share, once, digest = unpack(ARGV, 2, 7)
   local reason = ARGV[8] ~= '' and ARGV[8] or nil
@@ -177,8 +181,8 @@ function operations.put()
   return {'created', id}
 end
 
--- owner, idempotency key, then queues: granted, id, fence, attempt | empty, newest entry of each
--- queue
+-- Arguments: owner, idempotency key, then queues. Answers: granted, id, fence, attempt | empty, the newest
+-- entry of each queue.
 function operations.take()
   local owner, call = ARGV[2], prefix .. ':call:' .. ARGV[3]
   local known = redis.call('GET', call)
@@ -214,7 +218,7 @@ local function renew(id)
   redis.call('XCLAIM', queue_key(get(id, 'queue')), GROUP, CONSUMER, 0, get(id, 'entry'), 'JUSTID')
 end
 
--- id, fence, then fields: ok | stale
+-- Arguments: id, fence, then fields. Answers: ok | stale (the lease has ended).
 function operations.renew()
   local id, fence = ARGV[2], ARGV[3]
   if not holds(id, fence) then
@@ -226,7 +230,8 @@ function operations.renew()
   return {'ok'}
 end
 
--- id, event (a JSON object), then fields, whatever the state: ok | unknown
+-- Arguments: id, event (a JSON object), then fields. Answers: ok | unknown. Works in every state, and adds
+-- the event only if a field changes.
 function operations.set()
   local id, event, is_new = ARGV[2], ARGV[3], false
   if not get(id, 'state') then return {'unknown'} end
@@ -238,7 +243,7 @@ function operations.set()
   return {'ok'}
 end
 
--- owner, then ids: ok, those of the ids that the owner holds no more; the others are renewed
+-- Arguments: owner, then ids. Renews the leases that the owner still holds. Answer: ok, then the other ids.
 function operations.renew_held()
   local answer = {'ok'}
   for i = 3, #ARGV do
@@ -251,8 +256,9 @@ function operations.renew_held()
   return answer
 end
 
--- Draws the item's curve (`curves.lua`) by its fields `trials` and `best_ms`, and says in the event where
--- on the curve it is. Trials are counted on where they begin again: in another attempt, or phase of one.
+-- Add a point to the item's curve (`curves.lua`) from its fields `trials` and `best_ms`; return the event
+-- with the position on the curve. `trials` restarts with each attempt and each phase of an attempt, so the
+-- trials before the restart are added.
 local function draw(id, trials_before, event)
   local trials = tonumber(get(id, 'trials') or '') or 0
   local past = tonumber(get(id, 'trials_past') or 0)
@@ -265,8 +271,9 @@ local function draw(id, trials_before, event)
   return string.format('%s,"trial":%d,"seconds":%.3f}', event:sub(1, -2), trial, seconds)
 end
 
--- id, fence, number of the event within the attempt, event (a JSON object with a field or more), what it
--- is in (`log`, `curve` or ''), then fields: ok | stale
+-- Arguments: id, fence, number of the event within the attempt, event (a JSON object with at least one field),
+-- 'log' or 'curve' to add the event there too (otherwise ''), then fields. Answers: ok | stale. An event with a
+-- number that was written before is a repetition, and is ignored.
 function operations.write()
   local id, fence, number, event, part = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6]
   if not holds(id, fence) then return {'stale'} end
@@ -280,7 +287,7 @@ function operations.write()
   return {'ok'}
 end
 
--- id, fence, final state, then fields: ok | known | stale
+-- Arguments: id, fence, final state, then fields. Answers: ok | known (a repeated call) | stale.
 function operations.finish()
   local id, fence, to = ARGV[2], ARGV[3], ARGV[4]
   if get(id, 'finished_by') == fence then return {'known'} end
@@ -292,8 +299,8 @@ function operations.finish()
   return {'ok'}
 end
 
--- id, fence, '1' for a crash, reason, then fields: queued | dead | stale; a crash that is told again
--- gets the answer that it got
+-- Arguments: id, fence, '1' for a crash, reason, then fields. Answers: queued | dead | stale. A repeated report
+-- of a crash gets the same answer, and does not count again.
 function operations.give_back()
   local id, fence, crashed, reason = ARGV[2], ARGV[3], ARGV[4] == '1', ARGV[5]
   local known = get(id, 'crash:' .. fence)
@@ -305,7 +312,7 @@ function operations.give_back()
   return {to}
 end
 
--- id: cancelled | final, state | unknown
+-- Argument: id. Answers: cancelled | final, state | unknown.
 function operations.cancel()
   local id = ARGV[2]
   local state = get(id, 'state')
@@ -316,7 +323,8 @@ function operations.cancel()
   return {'cancelled'}
 end
 
--- id, key of this call: forgotten | unknown
+-- Arguments: id, idempotency key. Removes an item in any state; cancels it first if it has not ended.
+-- Answers: forgotten | unknown.
 function operations.forget()
   local id, call = ARGV[2], prefix .. ':call:' .. ARGV[3]
   if redis.call('EXISTS', call) == 1 then return {'forgotten'} end
@@ -331,8 +339,9 @@ function operations.forget()
   return {'forgotten'}
 end
 
--- ms, bytes, most ids: ok, then ids, the oldest first, of what ended before then, or is to be forgotten
--- for the others to weigh no more than so many bytes together (0: they may weigh anything)
+-- Arguments: time in ms, bytes (0 for no limit), most ids. Answer: ok, then the ids of items to remove, the
+-- oldest first: those that ended before the time or, if there are none, as many as are needed to bring the
+-- sizes of the kept items below the limit.
 function operations.outlived()
   local before, bytes, most = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
   local found = redis.call(
@@ -348,7 +357,8 @@ function operations.outlived()
   return {'ok', unpack(found)}
 end
 
--- id, what it weighs: ok. An item of an older version enters the indexes that this one has.
+-- Arguments: id, size in bytes. Answer: ok. Adds an item of an older version to the indexes that only newer
+-- versions have.
 function operations.adopt()
   local id, bytes = ARGV[2], tonumber(ARGV[3])
   local finished = get(id, 'finished')
@@ -362,7 +372,8 @@ function operations.adopt()
   return {'ok'}
 end
 
--- idempotency keys: ok. The items of an older version learn of their keys; a key without item goes.
+-- Arguments: idempotency keys. Answer: ok. Stores the keys in the items of older versions, and removes keys
+-- without an item.
 function operations.adopt_keys()
   for i = 2, #ARGV do
     local id = redis.call('HGET', prefix .. ':once', ARGV[i])
@@ -375,14 +386,15 @@ function operations.adopt_keys()
   return {'ok'}
 end
 
--- queues: ok, how many leases had expired
+-- Arguments: queues. Answer: ok, number of expired leases.
 function operations.reap()
   local expired = 0
   for i = 2, #ARGV do expired = expired + reap(ARGV[i]) end
   return {'ok', expired}
 end
 
--- Reaps wherever an item is: ok, the queues that hold one which is not leased
+-- Return expired items to their queues, in every queue. Answer: ok, then the queues that have an item to
+-- lease.
 function operations.sweep()
   local answer = {'ok'}
   for _, queue in ipairs(redis.call('SMEMBERS', prefix .. ':open')) do

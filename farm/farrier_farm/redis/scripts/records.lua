@@ -1,6 +1,6 @@
--- A record enters all of its indexes, or leaves them, at once (`records.py` lists the keys).
--- An entry is nine words: digest, line, place, kind, class, task, target, created, failed.
--- The last argument of a script is what the keys of its store begin with.
+-- Add a record to all of its indexes, or remove it from all of them, in one atomic call (`records.py` lists
+-- the keys). An entry has nine words: digest, line, place, kind, class, task, target, created, failed.
+-- The last argument of each script is the prefix of the keys of its store.
 
 local WORDS = 9
 local STORE = table.remove(ARGV)

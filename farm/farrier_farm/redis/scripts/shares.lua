@@ -1,36 +1,34 @@
--- Fair shares: whose item of a queue is leased next.
+-- Fair shares: the order in which the items of a queue are leased.
 --
--- An item counts in a share: a job in that of its owner. In each queue the items of a share wait in a
--- line, those of a higher priority first (`priorities.py`), and of one priority in the order in which they
--- came. So a priority changes nothing between shares. Who leases gets the first item of the line whose turn it is:
--- that of the share with the fewest items running, and among such of the one served longest ago; those
--- never served precede these, in the order in which they came. A kind of item without shares has the one
--- share '', and so one line for each queue.
+-- Each item belongs to a share; the share of a job is its owner. In each queue the items of a share form a
+-- line, sorted by priority (`priorities.py`), and within a priority by arrival. So a priority does not affect
+-- other shares. A lease takes the first item of the line of the share with the fewest running items. Among
+-- equal shares, those that were never served come first, in the order of their arrival, then the one served
+-- longest ago. A kind of item without shares has the single share '', and so one line for each queue.
 --
---   <prefix>:line:<share>:<queue>  sorted set: the queued items, by priority and by when they came
+--   <prefix>:line:<share>:<queue>  sorted set: the queued items, by priority and arrival
 --   <prefix>:lines:<share>         set: the queues in which the share has a line
 --   <prefix>:turns:<queue>         sorted set: the shares that have a line in the queue, by their turn
---   <prefix>:served                hash: share → the ticket that it drew when it was served last. One that
---                                  was never served has drawn one as well: less `NEWCOMER`. Of items that
---                                  are forgotten soon after their end, it stays: a share whose items come
---                                  one by one is not new each time
---   <prefix>:tickets               how many were drawn
+--   <prefix>:served                hash: share → the number of the ticket that it drew at its last lease. A new
+--                                  share draws one at its arrival, reduced by `NEWCOMER`. For items that are
+--                                  removed soon after their end the entry stays, so that a share whose items
+--                                  come one by one does not count as new each time
+--   <prefix>:tickets               the number of tickets drawn
 --
--- What holds between two calls (`tests/farm/conftest.py` compares):
+-- Invariants between two calls (checked by `tests/farm/conftest.py`):
 -- 1. An item is in the line of its share and queue while it is queued, once a `take` has sorted it.
--- 2. `lines` and `turns` name the lines that are there, and no others.
+-- 2. `lines` and `turns` name exactly the lines that exist.
 -- 3. The score of a share in each `turns` is `turn(share)`.
 --
--- A lease costs the logarithm of the number of shares and items. A change of what a share has running
--- costs as much for each queue in which it has a line: of those there are as many as classes of devices,
--- at most. Roles of an older version know no lines: what they took out of the queue is dropped from its
--- line where it is found.
+-- A lease takes time logarithmic in the number of shares and items. A change of a share's running items takes
+-- as much for each queue in which it has a line; there is at most one queue for each class of devices.
+-- Older versions have no lines: an item that they took out of a queue is removed from its line when it is found.
 
--- Turns are exact in the 53 bits of a score.
+-- With these values a turn is below 2^53, so a score represents it exactly.
 local NEWCOMER, RUNNING, MOST_RUNNING = 2 ^ 35, 2 ^ 36, 65535
 local SORTED_AT_ONCE = 1000
--- Added to when an item came, in microseconds, which stays below 2^52 until the year 2112: the scores of one
--- priority are apart from those of another, and exact.
+-- Offsets of the priorities, added to the time of arrival in microseconds. That time stays below 2^52 until
+-- the year 2112, so the scores of different priorities do not overlap, and are exact.
 local PRIORITIES = {high = -2 ^ 52, low = 2 ^ 52}
 
 local function line_key(share, queue) return prefix .. ':line:' .. share .. ':' .. queue end
@@ -46,7 +44,7 @@ local function turn(share)
   return score(math.min(running, MOST_RUNNING) * RUNNING + served)
 end
 
--- What the share has running, or when it was served, has changed.
+-- Update the turn of a share in all its queues, after a change of its running items or of its ticket.
 local function take_turn(share)
   if share == '' then return end
   local now = turn(share)
@@ -79,7 +77,7 @@ local function leave_line(id, share, queue)
   end
 end
 
--- Puts right what an older version has changed, which knows of no share: its indexes by state.
+-- Repair the indexes of an item by state and share, which older versions do not update.
 local function settle(id)
   local share, state = share_of(id), get(id, 'state')
   if share == '' then return end
@@ -93,7 +91,7 @@ local function settle(id)
   take_turn(share)
 end
 
--- The item of a queue whose turn it is, with turn and time; nil where none waits.
+-- Return the next item of a queue to lease, with its turn and time of arrival; nil if no item is queued.
 local function first_of(queue)
   while true do
     local share, its_turn = unpack(redis.call('ZRANGE', turns_key(queue), 0, 0, 'WITHSCORES'))
@@ -111,7 +109,8 @@ local function is_before(one, other)
   return one.turn < other.turn or (one.turn == other.turn and one.came < other.came)
 end
 
--- Why no item of the share may be put: whose queue is full, and how many wait there; nil where one may.
+-- Return why no further item of the share can be queued: the full share ('' for all shares together), and the
+-- number of its queued items; nil if there is space.
 local function fullness(share)
   for _, bound in ipairs({{'', POLICY.most_queued}, {share, POLICY.most_of_share}}) do
     local whose, most = unpack(bound)

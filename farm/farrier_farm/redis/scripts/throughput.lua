@@ -1,7 +1,7 @@
--- What the farm does, minute by minute.
+-- The throughput of the farm per minute.
 --
---   farrier:throughput:<minute>  hash: how many `trials`, `batches` and `finished` jobs the minute brought,
---                                counted from 1970 on; for two hours
+--   farrier:throughput:<minute>  hash: the numbers of `trials`, `batches` and `finished` jobs in this minute
+--                                (minutes since 1970); kept for two hours
 
 local function count_in_minute(what)
   local key = 'farrier:throughput:' .. string.format('%d', redis.call('TIME')[1] / 60)
