@@ -110,7 +110,7 @@ class TaskMeasurer:
     ) -> Batch:
         with self._clock.work("compile"):
             if called_off is not None and called_off.is_set():
-                raise DeviceFaultError(DeviceFault.LOST, "the batch was called off")
+                raise DeviceFaultError(DeviceFault.LOST, "the batch was cancelled")
             builder = self._builders.get(task)
             if builder is None:
                 builder = BatchBuilder(

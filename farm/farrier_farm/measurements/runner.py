@@ -196,7 +196,7 @@ class FarmRunner:
                 return result
             now = time.monotonic()
             if cancelled is not None and cancelled.is_set():
-                return MeasureResult(fault=DeviceFault.LOST, message="the batch was called off")
+                return MeasureResult(fault=DeviceFault.LOST, message="the batch was cancelled")
             if now - begin > self._timeout_s:
                 message = f"no device measured it within {self._timeout_s:.0f} s"
                 return MeasureResult(fault=DeviceFault.LOST, message=message)
