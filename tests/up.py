@@ -56,7 +56,7 @@ class Up:
         self.said = []
         for line in process.stdout:
             self.said.append(line)
-            if line.startswith("kept in"):
+            if line.startswith("data is kept in"):
                 break
         said = "".join(self.said)
         assert process.poll() is None, said

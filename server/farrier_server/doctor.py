@@ -101,7 +101,7 @@ def _blobs(farm: Farm) -> Findings:
         yield Finding("blob store", False, "a blob read back differs", hint)
     else:
         yield Finding(
-            "blob store", True, f"{home} can store blobs; {free / 1000000000.0:.1f} GB are free"
+            "blob store", True, f"{home} can store blobs; {free / 1e9:.1f} GB are free"
         )
 
 

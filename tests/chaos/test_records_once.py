@@ -14,6 +14,7 @@ from farrier.options import CompileOptions
 from farrier_farm.leases.states import State
 from tests.chaos.test_processes import MODEL, Plant, plant
 from tests.here import TARGET
+from tests.waiting import wait_until
 
 __all__ = ["plant"]
 pytestmark = pytest.mark.chaos
@@ -65,7 +66,7 @@ def test_what_an_attempt_measures_again_is_recorded_once(plant: Plant, how: str)
     assert (job.state, job.report) == (State.SUCCEEDED, {"attempt": 2})
     plant.go_on("middle")
     worker.send_signal(signal.SIGCONT)
-    plant.wait(lambda: not Path(f"/proc/{pid}").exists())  # Its lease was refused, so it ends.
+    wait_until(lambda: not Path(f"/proc/{pid}").exists())  # Its lease was refused, so it ends.
     recorded = _recorded(plant)
     assert len(recorded) == 12
     assert set(recorded.values()) == {1}

@@ -423,7 +423,7 @@ def test_a_redis_that_stands_still_is_503(installation, start_service, monkeypat
         for answer in (http.get("/v1/jobs"), http.get("/v1/devices"), http.get("/readyz")):
             assert (answer.status_code, answer.json()["code"]) == (503, "service")
             assert "valkey.sock does not answer" in answer.json()["detail"]
-            assert "ask again" in answer.json()["hint"]
+            assert "try again later" in answer.json()["hint"]
     for path in ("/v1/jobs", "/readyz"):  # On a busy machine, 0.2 s may be too short.
         wait_until(lambda path=path: http.get(path).status_code == 200)
 

@@ -235,7 +235,7 @@ def test_without_a_device_the_job_fails_with_a_hint(farm: Farm, run_job) -> None
     assert job.error["code"] == "no-device"
     assert "farrier device" in job.error["hint"]
     warnings = [e.data["message"] for e in farm.events.read(job.id) if e.data["kind"] == "warned"]
-    assert any("is connected; the job waits 1 s for one" in warning for warning in warnings)
+    assert any("is connected; the job waits up to 1 s for one" in warning for warning in warnings)
 
 
 def test_a_missing_model_fails(farm: Farm, supervise) -> None:

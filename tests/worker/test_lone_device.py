@@ -99,7 +99,7 @@ def test_a_job_whose_device_gets_no_more_work_ends(
     words = {
         "pause": ("lone is paused", "farrier devices resume lone"),
         "drain": ("lone is drained", "farrier devices resume lone"),
-        "unhealthy": ("lone takes no work", "the log of the agent of lone"),
+        "unhealthy": ("lone accepts no work", "the log of the agent of lone"),
         "quarantine": ("lone is in quarantine (the last fault: drifted", "release lone"),
     }[how]
     assert words[0] in job.error["message"]

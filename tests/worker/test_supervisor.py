@@ -267,7 +267,7 @@ def test_a_process_that_says_what_no_job_says_crashes_with_the_reason(
     supervise(program("line._send({'say': {'kind': 'state'}}); time.sleep(60)"))
     job = end_of(job_id)
     assert (job.state, job.attempts, job.crashes) == (State.DEAD, 2, 2)
-    assert "malformed: ValueError: event: 'state' is not a kind" in job.error["message"]
+    assert "malformed message: ValueError: event: 'state' is not a kind" in job.error["message"]
 
 
 # Each process holds 120 MB, and the job has a child that does so, too.
