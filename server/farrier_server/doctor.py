@@ -100,9 +100,7 @@ def _blobs(farm: Farm) -> Findings:
         hint = f"check the disk of {home}: it returned other bytes than were written"
         yield Finding("blob store", False, "a blob read back differs", hint)
     else:
-        yield Finding(
-            "blob store", True, f"{home} can store blobs; {free / 1e9:.1f} GB are free"
-        )
+        yield Finding("blob store", True, f"{home} can store blobs; {free / 1e9:.1f} GB are free")
 
 
 def _builders(farm: Farm) -> Findings:
