@@ -108,7 +108,7 @@ def test_roles_are_probed(up):
     state = up.home / "device"
     assert up.command("probe", "device", "--state", state).returncode == 0
     none = up.command("probe", "device", "--state", up.home)
-    assert (none.returncode, "no device gives signs" in none.stderr) == (10, True)
+    assert (none.returncode, "no device writes signs of life" in none.stderr) == (10, True)
 
 
 @pytest.mark.parametrize("option", ["--port", "--broker-port"])
