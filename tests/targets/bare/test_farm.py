@@ -29,7 +29,7 @@ BOARD, NAME = "mps2-an386", "bench-board"
 TRIALS = 4
 CONNECTED_S, JOB_S, END_S = 600, 1800, 60
 
-pytestmark = [pytest.mark.slow, needs_qemu]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600), needs_qemu]
 
 
 @contextlib.contextmanager
