@@ -419,7 +419,7 @@ class _Softmax:
         if _of_element(power, power.store.value) not in [
             Unary(op, Binary(BinaryOp.SUB, score, _element(highest))) for op in _EXPONENTIALS
         ]:
-            nest.fail(f"{own.buffer.name} is no exponential of {highest.store.buffer.name}")
+            nest.fail(f"{own.buffer.name} is not an exponential of {highest.store.buffer.name}")
         if not all(_length(part) == extent for part in (highest, power, total)):
             nest.fail(f"the rows of {own.buffer.name} are others")
         stored = {part.store.buffer.name: part for part in rest}
@@ -963,7 +963,7 @@ class _Places:
         row, column = load.indices
         each = number(own.params[0].shape[1])
         if each & (each - 1):
-            nest.fail(f"a thread of {declared.name} has {each} sums, which is no power of two")
+            nest.fail(f"a thread of {declared.name} has {each} sums, which is not a power of two")
 
         def row_of(lane: int, at: int) -> int:
             named = {"lane": e.index(lane), "i": e.index(at)}
