@@ -25,10 +25,12 @@ def guarded(command: Callable[[], int | None]) -> None:
     try:
         sys.exit(command())
     except KeyboardInterrupt:
-        # CPython remembers an interrupt that left `exec` of a string, as in the definition of a
-        # dataclass, and would end by SIGINT despite the code. The next `exec` clears that.
-        exec("")
         sys.exit(INTERRUPTED)
+    finally:
+        # CPython remembers an interrupt that left `exec` of a string, as in the definition of a
+        # dataclass, and would end by SIGINT despite the code. The next `exec` clears that. A command
+        # of Typer ends with SystemExit after an interrupt, so this is done for every end.
+        exec("")
 
 
 def _dropped(what: sys.UnraisableHookArgs) -> None:

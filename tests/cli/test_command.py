@@ -59,9 +59,10 @@ def test_ctrl_c_while_a_module_is_imported_shows_no_traceback(command, module):
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
-def test_ctrl_c_in_exec_of_a_string_does_not_end_the_process_by_its_signal(tmp_path):
+@pytest.mark.parametrize("module", ["typer", "httpx"])  # Before Typer runs, and in its command.
+def test_ctrl_c_in_exec_of_a_string_does_not_end_the_process_by_its_signal(tmp_path, module):
     (tmp_path / "interrupted.py").write_text(_INTERRUPTED)
-    words = ["farrier.cli.main", "typer", str(signal.SIGINT.value), "import"]
+    words = ["farrier.cli.main", module, str(signal.SIGINT.value), "import"]
     done = subprocess.run([sys.executable, "-m", "interrupted", *words], cwd=tmp_path)
     assert done.returncode == 130
 
