@@ -26,6 +26,12 @@ def guarded(command: Callable[[], int | None]) -> None:
         sys.exit(command())
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+    except RuntimeError as error:
+        # Python before 3.12 raises this from an exception in `__set_name__` of a class's attribute.
+        number = _signal(error.__cause__)
+        if number is None:
+            raise
+        sys.exit(128 + number)
     finally:
         # CPython remembers an interrupt that left `exec` of a string, as in the definition of a
         # dataclass, and would end by SIGINT despite the code. The next `exec` clears that. A command

@@ -28,11 +28,21 @@ class Finalized:
     def __del__(self):
         signalled()
 
+class Named:
+    def __set_name__(self, owner, name):
+        signalled()
+
+places = {
+    "import": "signalled()",
+    "finalizer": "Finalized()",
+    "class": "type('Owner', (), {'attribute': Named()})",
+}
+
 class Finder:
     @staticmethod
     def find_spec(name, path=None, target=None):
         if name == wanted:
-            exec({"import": "signalled()", "finalizer": "Finalized()"}[place])
+            exec(places[place])
 
 main = importlib.import_module(command).main
 sys.meta_path.insert(0, Finder)
@@ -65,6 +75,12 @@ def test_ctrl_c_in_exec_of_a_string_does_not_end_the_process_by_its_signal(tmp_p
     words = ["farrier.cli.main", module, str(signal.SIGINT.value), "import"]
     done = subprocess.run([sys.executable, "-m", "interrupted", *words], cwd=tmp_path)
     assert done.returncode == 130
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_an_attribute_takes_its_name_ends_the_command_by_its_code(number):
+    done = _run(_INTERRUPTED, "farrier.cli.main", "httpx", str(number.value), "class")
+    assert (done.returncode, done.stdout, done.stderr) == (128 + number, "", "")
 
 
 @pytest.mark.parametrize(
