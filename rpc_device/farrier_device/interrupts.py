@@ -34,8 +34,8 @@ def guarded(command: Callable[[], int | None]) -> None:
         sys.exit(128 + number)
     finally:
         # CPython remembers an interrupt that left `exec` of a string, as in the definition of a
-        # dataclass, and would end by SIGINT despite the code. The next `exec` clears that. A command
-        # of Typer ends with SystemExit after an interrupt, so this is done for every end.
+        # dataclass, and would end by SIGINT despite the code. The next `exec` clears that. It is
+        # done at every end, since Typer turns an interrupt into SystemExit.
         exec("")
 
 
