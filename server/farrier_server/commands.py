@@ -22,7 +22,7 @@ def serve(
     tls_cert: CertOption = None,
     tls_key: KeyOption = None,
 ) -> None:
-    """Serve the REST API: uploads, jobs, events, artifacts, devices."""
+    """Serve the REST API. It is for uploads, jobs, events, artifacts and devices."""
     from farrier_farm.settings import Settings
     from farrier_server.serve import run_api
 

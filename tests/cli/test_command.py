@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import metadata
 from typing import Any
 
@@ -125,6 +125,29 @@ def test_every_option_has_a_help_text():
     help_texts = _parameters(typer.main.get_command(build()), "farrier")
     assert "farrier devices release device" in dict(help_texts)
     assert [name for name, text in help_texts if not text] == []
+
+
+def _help_of_groups(command: Any, path: str) -> Iterator[tuple[str, str]]:
+    """Yield the path and the help, at 80 columns, of a command and of each verb that has verbs."""
+    yield (
+        path,
+        command.get_help(
+            command.make_context(
+                path, [], terminal_width=80, max_content_width=80, resilient_parsing=True
+            )
+        ),
+    )
+    for name, verb in command.commands.items():
+        if hasattr(verb, "commands"):
+            yield from _help_of_groups(verb, f"{path} {name}")
+
+
+def test_every_summary_is_whole_at_80_columns() -> None:
+    texts = dict(_help_of_groups(typer.main.get_command(build()), "farrier"))
+    assert {"farrier", "farrier records"} <= set(texts)
+    assert "Serve the REST API." in texts["farrier"]
+    cut = [line for text in texts.values() for line in text.splitlines() if line.endswith("...")]
+    assert [line for line in cut if not line.startswith("Usage:")] == []
 
 
 @pytest.mark.long

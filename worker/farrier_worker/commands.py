@@ -13,7 +13,7 @@ def worker(
         int | None, typer.Option("--jobs", min=1, help="The number of jobs to run at once [1].")
     ] = None,
 ) -> None:
-    """Run jobs from the farm's queue, each in a process of its own."""
+    """Run jobs from the farm's queue. Each runs in a process of its own."""
     import dataclasses
 
     from farrier_device import logs
@@ -54,7 +54,7 @@ def trainer(
         bool, typer.Option("--once", help="Train now, print the result, and end.")
     ] = False,
 ) -> None:
-    """Train the farm's cost model from time to time, on the records of all jobs."""
+    """Train the farm's cost model from time to time. It learns from the records of all jobs."""
     from farrier_device import logs
     from farrier_farm.settings import Settings
     from farrier_worker.trainer import run, run_once

@@ -228,7 +228,7 @@ def drop(
     ] = None,
     server: ServerOption = None,
 ) -> None:
-    """Permanently remove the records that a device measured, for all users."""
+    """Permanently remove the records that a device measured. This is for all users."""
     with Client(server) as client:
         dropped = client.drop_records(device, since=None if since is None else _moment(since))
     typer.echo(f"{dropped} records of {device} removed")
