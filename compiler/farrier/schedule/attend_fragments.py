@@ -37,9 +37,18 @@ from farrier.schedule.attend import check_rows
 from farrier.schedule.launching import with_launch
 from farrier.schedule.nest import NestView, allocated, outermost_block
 from farrier.schedule.share_rows import Part, Rows
-from farrier.schedule.subgroup_product import Declared, FragmentLaunch, as_held, variables_of
-from farrier.schedule.tile_product import Product
-from farrier.schedule.tiling_parts import ZERO, digits, only_store, product_of, simplified, under
+from farrier.schedule.subgroup_product import Declared, FragmentLaunch, as_held
+from farrier.schedule.tile_product import Product, variables_of
+from farrier.schedule.tiling_parts import (
+    ZERO,
+    digits,
+    only_store,
+    product_of,
+    simplified,
+    under,
+    unrolled,
+    within,
+)
 
 _Names: TypeAlias = tuple[str, str]
 _EXPONENTIALS = (UnaryOp.EXP, UnaryOp.EXP_NONPOSITIVE)
@@ -582,8 +591,7 @@ class _Attention:
         return For(group.name, self._groups, LoopKind.SUBGROUP, body(group))
 
     def _unrolled(self, extent: int, body: Callable[[Var], Stmt]) -> Stmt:
-        at = self._var(f"ae{next(self._numbers)}")
-        return For(at.name, extent, LoopKind.UNROLLED, body(at))
+        return unrolled([(self._var(f"ae{next(self._numbers)}").name, extent)], body)
 
     def _elements(self, own: Buffer, body: Callable[[Expr], Stmt]) -> Stmt:
         """Return the unrolled loops over the elements of a thread. Each digit of a number has a
@@ -591,14 +599,15 @@ class _Attention:
         neighbours."""
         each = self._places.each
         extents = [number(own.shape[-1]) // each, *[2] * (each.bit_length() - 1)]
-        names = [self._var(f"ae{next(self._numbers)}") for _ in extents]
-        at: Expr = ZERO
-        for name, extent in zip(names, extents, strict=True):
-            at = e.add(e.mul(at, extent), name)
-        stmt = body(at)
-        for name, extent in reversed(list(zip(names, extents, strict=True))):
-            stmt = For(name.name, extent, LoopKind.UNROLLED, stmt)
-        return stmt
+        axes = [(self._var(f"ae{next(self._numbers)}").name, extent) for extent in extents]
+
+        def element(*of_digits: Var) -> Stmt:
+            at: Expr = ZERO
+            for digit, extent in zip(of_digits, extents, strict=True):
+                at = e.add(e.mul(at, extent), digit)
+            return body(at)
+
+        return unrolled(axes, element)
 
     # -- the launch
 
@@ -760,8 +769,8 @@ class _Attention:
             place = (group, lane, at)
             store = Store(own, place, self._value(row, key, Load(own, place)))
             height = self._groups * self._declared.rows
-            guard = _within(row, self._products[0].rows.extent, height)
-            guard += _within(key, self._count, self._keys)
+            guard = within(row, self._products[0].rows.extent, height)
+            guard += within(key, self._count, self._keys)
             highest = (group, lane, self._row_of(lane, at))
             either = Binary(BinaryOp.MAX, Load(higher, highest), Load(own, place))
             guarded = under(guard, store, Store(own, place, _LOWEST) if guard else None)
@@ -916,27 +925,14 @@ class _Attention:
             value = Binary(op, Load(own, (group, lane, at)), share)
             named: dict[str, Expr] = {name: Var(f"{name}_b") for name, _ in product.batch}
             named |= digits(row, product.rows.axes) | digits(column, product.columns.axes)
-            named = product.with_loops(named)
-            of_loops = {
-                name: named[product.points[name]] if name in product.points else ZERO
-                for name in variables_of(product.store)
-            }
-            change = Substitution(of_loops, reads={product.total.name: lambda _: value})
-            indices = tuple(map(change.expr, product.store.indices))
-            store = Store(product.store.buffer, indices, change.expr(product.store.value))
+            store = product.stored(named, value)
             height = self._groups * self._declared.rows
-            guard = _within(row, product.rows.extent, height)
-            return under([*guard, *_within(column, product.columns.extent, width)], store)
+            guard = within(row, product.rows.extent, height)
+            return under([*guard, *within(column, product.columns.extent, width)], store)
 
         return self._threads(
             lambda group, lane: self._elements(own, lambda at: element(group, lane, at))
         )
-
-
-def _within(point: Expr, extent: Extent, step: int) -> list[Expr]:
-    """Return the guard `point < extent`; none if tiles of size `step` divide the extent."""
-    is_whole = isinstance(extent, int) and extent % step == 0
-    return [] if is_whole else [e.less(point, extent)]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,10 +6,10 @@ from __future__ import annotations
 from farrier.ir import expr as e
 from farrier.ir.dim import ceildiv
 from farrier.ir.expr import Expr, Var
-from farrier.ir.loop import Stmt, Store
-from farrier.ir.substitute import Indices, Substitution, variables
+from farrier.ir.loop import Stmt
+from farrier.ir.substitute import variables
 from farrier.schedule.tile_product import Product
-from farrier.schedule.tiling_parts import ZERO, Axes, under
+from farrier.schedule.tiling_parts import Axes, under, within
 
 
 class Neighbours:
@@ -47,31 +47,18 @@ class Neighbours:
             return {}, [] if each == 1 else [e.less(number, 1)]
         name, extent = axes[-1]
         at = e.add(e.mul(Var(_group(name)), each), number)
-        fills = isinstance(extent, int) and extent % each == 0
-        return {name: at}, [] if fills else [e.less(at, extent)]
+        return {name: at}, within(at, extent, each)
 
     def store(self, at: tuple[Expr, Expr], total: Expr) -> Stmt:
         """Return the statement that stores the result of the neighbours `at`, whose sum is `total`,
         guarded against positions beyond the axes."""
-        product, store = self._product, self._product.store
-        values: dict[str, Expr] = {name: Var(name) for name in _axes(product)}
+        values: dict[str, Expr] = {name: Var(name) for name in _axes(self._product)}
         conditions = []
         for side in (0, 1):
             places, inside = self.place(side, at[side])
             values |= places
             conditions += inside
-        values = product.with_loops(values)
-        named = variables(store.value).union(*map(variables, store.indices))
-        of_loops = {
-            name: values[product.points[name]] if name in product.points else ZERO for name in named
-        }
-
-        def read(indices: Indices) -> Expr:
-            return total
-
-        change = Substitution(of_loops, reads={product.total.name: read})
-        indices = tuple(change.expr(index) for index in store.indices)
-        return under(conditions, Store(store.buffer, indices, change.expr(store.value)))
+        return under(conditions, self._product.stored(values, total))
 
 
 def _group(axis: str) -> str:

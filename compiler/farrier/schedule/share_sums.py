@@ -17,11 +17,10 @@ from farrier.ir.statements import block
 from farrier.ir.substitute import Substitution, variables
 from farrier.ir.threads import SUBGROUP_SIZE
 from farrier.ir.types import DType
-from farrier.schedule.launching import with_launch
 from farrier.schedule.neighbours import Neighbours
 from farrier.schedule.nest import NestView
 from farrier.schedule.tile_product import Product
-from farrier.schedule.tiling_parts import digits, product_of, simplified, under
+from farrier.schedule.tiling_parts import digits, product_of, simplified, under, unrolled
 
 _WORDS = (DType.F32, DType.I32, DType.U32)  # The types of values that threads exchange.
 
@@ -119,8 +118,7 @@ y_t15]
     if not isinstance(terms, int) or terms % run:
         nest.fail(f"{total} has {terms} terms, not a multiple of {run}")
     launch = _Launch(product, threads, groups, each, (run, terms // run, turns), lanes).launch()
-    gone = {total} if product.store.buffer.name != total else set[str]()
-    return with_launch(function, product.nests, launch, gone)
+    return product.replaced(function, launch)
 
 
 class _Launch:
@@ -215,7 +213,7 @@ class _Launch:
 
     def _unrolled(self, name: str, count: int, body: Callable[[Expr], Stmt]) -> Stmt:
         loop = self._var(f"{name}{next(self._numbers)}")
-        return For(loop.name, count, LoopKind.UNROLLED, body(loop))
+        return unrolled([(loop.name, count)], body)
 
     def _each_sum(self, body: Callable[[tuple[Expr, Expr]], Stmt]) -> Stmt:
         rows, columns = self._each

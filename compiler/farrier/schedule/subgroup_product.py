@@ -33,10 +33,9 @@ from farrier.ir.expr import (
 )
 from farrier.ir.loop import Alloc, Barrier, For, Function, Intrinsic, LoopKind, Stmt, Store, Tile
 from farrier.ir.statements import block
-from farrier.ir.substitute import Indices, Substitution, loads, variables
+from farrier.ir.substitute import Substitution, loads, variables
 from farrier.ir.threads import TOGETHER
 from farrier.ir.types import DType
-from farrier.schedule.launching import with_launch
 from farrier.schedule.nest import NestView
 from farrier.schedule.tile_product import Product
 from farrier.schedule.tiling_parts import (
@@ -46,6 +45,8 @@ from farrier.schedule.tiling_parts import (
     product_of,
     simplified,
     under,
+    unrolled,
+    within,
 )
 
 _CHUNK = 16  # Bytes: the longest access of a thread, and the row of a matrix that a subgroup reads.
@@ -164,8 +165,7 @@ y_e18_0] = y_stored16[y_e18_0]
     if why := declared.why_not(product):
         nest.fail(why)
     launch = FragmentLaunch(product, declared, subgroups, each, depth, stages).launch()
-    gone = {total} if product.store.buffer.name != total else set[str]()
-    return with_launch(function, product.nests, launch, gone)
+    return product.replaced(function, launch)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -309,24 +309,14 @@ class FragmentLaunch:
         at = next(self._numbers)
         thread, turn = self._var(f"t{at}"), self._var(f"turn{at}")
         point = e.add(e.mul(turn, self._threads), thread)
-        guarded = under(self._within(point, points, self._threads), body(point))
+        guarded = under(within(point, points, self._threads), body(point))
         turns = For(turn.name, ceildiv(points, self._threads), LoopKind.SERIAL, guarded)
         return For(thread.name, self._threads, LoopKind.THREAD, turns)
 
     def _unrolled(self, extents: Sequence[int], body: Callable[..., Stmt]) -> Stmt:
         at = next(self._numbers)
-        names = [self._var(f"e{at}_{position}") for position in range(len(extents))]
-        nest = body(*names)
-        for name, extent in reversed(list(zip(names, extents, strict=True))):
-            nest = For(name.name, extent, LoopKind.UNROLLED, nest)
-        return nest
-
-    def _within(self, point: Expr, extent: Extent, step: int) -> list[Expr]:
-        """Return the guard `point < extent` as a list of at most one condition: none if `step`, the
-        size of a tile, divides the extent."""
-        if isinstance(extent, int) and extent % step == 0:
-            return []
-        return [e.less(point, extent)]
+        axes = [(self._var(f"e{at}_{axis}").name, extent) for axis, extent in enumerate(extents)]
+        return unrolled(axes, body)
 
     def _sum(self, group: tuple[Expr, Expr], at: tuple[Expr, Expr]) -> Tile:
         return Tile(self._sums, (*group, *at, ZERO, ZERO), (4, 5))
@@ -398,8 +388,8 @@ class FragmentLaunch:
                 )
 
             at, term = (outer, first) if source.along_terms else (first, outer)
-            conditions = self._within(self._number(side, at), self._sides[side].extent, size)
-            conditions += self._within(self._term(term, turn), self._k, self._depth)
+            conditions = within(self._number(side, at), self._sides[side].extent, size)
+            conditions += within(self._term(term, turn), self._k, self._depth)
             if source.guard is not None:
                 conditions.append(self._placed(source.guard, side, at, term, turn))
             if self._stages > 1 and source.is_whole and is_across != source.along_terms:
@@ -548,8 +538,8 @@ class FragmentLaunch:
         `place` its position in the tile of the block."""
         product = self._product
         own_row, first = self._number(0, place[0]), self._number(1, place[1])
-        conditions = self._within(own_row, self._sides[0].extent, self._size[0])
-        conditions += self._within(first, self._sides[1].extent, self._size[1])
+        conditions = within(own_row, self._sides[0].extent, self._size[0])
+        conditions += within(first, self._sides[1].extent, self._size[1])
 
         # All values of a thread come before its stores, so that these are joined to one: what they
         # read may lie where a store writes, for all that the code generator knows.
@@ -562,30 +552,16 @@ class FragmentLaunch:
             values: dict[str, Expr] = {name: Var(f"{name}_b") for name, _ in product.batch}
             values |= digits(own_row, self._sides[0].axes)
             values |= digits(e.add(first, part), self._sides[1].axes)
-            values = product.with_loops(values)
-            of_loops = {
-                name: values[product.points[name]] if name in product.points else ZERO
-                for name in variables_of(product.store)
-            }
-
-            def read(indices: Indices) -> Expr:
-                return Load(out, (at[0], e.add(at[1], part)))
-
-            change = Substitution(of_loops, reads={product.total.name: read})
+            store = product.stored(values, Load(out, (at[0], e.add(at[1], part))))
             if not is_stored:
-                return Store(own, (part,), change.expr(product.store.value))
-            indices = tuple(change.expr(index) for index in product.store.indices)
-            return Store(product.store.buffer, indices, Load(own, (part,)))
+                return Store(own, (part,), store.value)
+            return dataclasses.replace(store, value=Load(own, (part,)))
 
         steps = [
             self._unrolled((several,), lambda part, is_stored=is_stored: element(part, is_stored))
             for is_stored in (False, True)
         ]
         return under(conditions, Alloc(own, block(steps)))
-
-
-def variables_of(store: Store) -> set[str]:
-    return variables(store.value).union(*map(variables, store.indices))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,11 +14,10 @@ from farrier.ir.loop import Alloc, For, Function, LoopKind, Stmt, Store
 from farrier.ir.statements import block
 from farrier.ir.substitute import Substitution
 from farrier.ir.types import DType
-from farrier.schedule.launching import with_launch
 from farrier.schedule.neighbours import Neighbours
 from farrier.schedule.nest import NestView
 from farrier.schedule.tile_product import Product
-from farrier.schedule.tiling_parts import digits, product_of, simplified, under
+from farrier.schedule.tiling_parts import digits, product_of, simplified, under, unrolled
 
 
 def sum_neighbours(
@@ -84,8 +83,7 @@ y_column[y_ex2]
     if min(threads, *each) < 1 or not 0 <= unrolled <= len(product.sums):
         nest.fail(f"{threads} threads for {total}, {each} elements each, {unrolled} loops unrolled")
     launch = _Launch(product, threads, each, unrolled).launch()
-    gone = {total} if product.store.buffer.name != total else set[str]()
-    return with_launch(function, product.nests, launch, gone)
+    return product.replaced(function, launch)
 
 
 class _Launch:
@@ -133,8 +131,8 @@ class _Launch:
     def _each_element(self, body: Callable[[tuple[Expr, Expr]], Stmt]) -> Stmt:
         number = next(self._numbers)
         rows, columns = self._var(f"ey{number}"), self._var(f"ex{number}")
-        inner = For(columns.name, self._each[1], LoopKind.UNROLLED, body((rows, columns)))
-        return For(rows.name, self._each[0], LoopKind.UNROLLED, inner)
+        axes = (rows.name, self._each[0]), (columns.name, self._each[1])
+        return unrolled(axes, lambda row, column: body((row, column)))
 
     def _zero(self, buffer: Buffer) -> Expr:
         return e.ReduceOp.SUM.identity(buffer.dtype)
@@ -156,15 +154,16 @@ class _Launch:
     def _load(self, side: int) -> Stmt:
         """Return the loop in which a thread loads the elements of a factor for one term of the sum
         into registers. Elements beyond the end of the axis are set to 0."""
-        number, own = self._var(f"e{('row', 'column')[side]}"), self._own[side]
-        values, conditions = self._neighbours.place(side, number)
-        value = Substitution(values).expr(self._sides[side].value)
-        load = under(
-            conditions,
-            Store(own, (number,), value),
-            Store(own, (number,), self._zero(own)),
-        )
-        return For(number.name, self._each[side], LoopKind.UNROLLED, load)
+        own = self._own[side]
+
+        def load(number: Var) -> Stmt:
+            values, conditions = self._neighbours.place(side, number)
+            value = Substitution(values).expr(self._sides[side].value)
+            zero = Store(own, (number,), self._zero(own))
+            return under(conditions, Store(own, (number,), value), zero)
+
+        name = self._var(f"e{('row', 'column')[side]}").name
+        return unrolled([(name, self._each[side])], load)
 
     def _add(self, at: tuple[Expr, Expr]) -> Stmt:
         factors = [Load(buffer, (index,)) for buffer, index in zip(self._own, at, strict=True)]

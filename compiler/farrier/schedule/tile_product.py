@@ -16,7 +16,7 @@ from farrier.ir.dim import Extent, ceildiv
 from farrier.ir.expr import Binary, BinaryOp, Buffer, Const, Expr, Load, MemoryScope, Var, dtype_of
 from farrier.ir.loop import Alloc, For, Function, LoopKind, Stmt, Store
 from farrier.ir.statements import block
-from farrier.ir.substitute import Indices, Substitution, loads, variables
+from farrier.ir.substitute import Substitution, loads, variables
 from farrier.ir.walk import walk
 from farrier.schedule.accesses import touches, writes
 from farrier.schedule.launching import with_launch
@@ -30,6 +30,8 @@ from farrier.schedule.tiling_parts import (
     product_of,
     simplified,
     under,
+    unrolled,
+    within,
 )
 
 _Pair: TypeAlias = tuple[int, int]
@@ -113,7 +115,8 @@ y_sums[y_ty6, y_tx6, y_ey7, 0]
     product = Product.of(nest, total, reader)
     if min(*threads, *each, depth) < 1:
         nest.fail(f"{threads} threads for {total}, {each} elements each, {depth} terms at once")
-    return _replaced(function, product, TileLaunch(product, threads, each, depth).launch())
+    launch = TileLaunch(product, threads, each, depth).launch()
+    return product.replaced(function, launch)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,6 +184,28 @@ class Product:
         split into several axes."""
         change = Substitution(dict(values))
         return {**values, **{name: change.expr(value) for name, value in self.joined.items()}}
+
+    def stored(self, values: Mapping[str, Expr], total: Expr) -> Store:
+        """Return the store of the element at `values`, the value of each axis, whose sum is
+        `total`."""
+        at = self.with_loops(values)
+        of_loops = {
+            name: at[self.points[name]] if name in self.points else ZERO
+            for name in variables_of(self.store)
+        }
+        change = Substitution(of_loops, reads={self.total.name: lambda _: total})
+        indices = tuple(map(change.expr, self.store.indices))
+        return Store(self.store.buffer, indices, change.expr(self.store.value))
+
+    def replaced(self, function: Function, launch: Stmt) -> Function:
+        """Return the function with a launch in place of the nests of the product."""
+        total = self.total.name
+        gone = {total} if self.store.buffer.name != total else set[str]()
+        return with_launch(function, self.nests, launch, gone)
+
+
+def variables_of(store: Store) -> set[str]:
+    return variables(store.value).union(*map(variables, store.indices))
 
 
 def _with_groups(
@@ -286,13 +311,6 @@ def _reader_of(
     return reading[0], store, named
 
 
-def _replaced(function: Function, product: Product, launch: Stmt) -> Function:
-    """Return the function with the launch in place of the nests of the product."""
-    total = product.total.name
-    gone = {total} if product.store.buffer.name != total else set[str]()
-    return with_launch(function, product.nests, launch, gone)
-
-
 class TileLaunch:
     """The builder of the launch of `tile_product`."""
 
@@ -381,8 +399,8 @@ class TileLaunch:
         """Return the unrolled loops of a thread over the elements that it computes."""
         number = next(self._numbers)
         rows, columns = self._var(f"ey{number}"), self._var(f"ex{number}")
-        inner = For(columns.name, self._each[1], LoopKind.UNROLLED, body((rows, columns)))
-        return For(rows.name, self._each[0], LoopKind.UNROLLED, inner)
+        axes = (rows.name, self._each[0]), (columns.name, self._each[1])
+        return unrolled(axes, lambda row, column: body((row, column)))
 
     def _zero(self, point: tuple[Expr, Expr], at: tuple[Expr, Expr]) -> Stmt:
         dtype = self._sums.dtype
@@ -393,38 +411,16 @@ class TileLaunch:
         the edges of the result."""
         product = self._product
         values: dict[str, Expr] = {name: Var(f"{name}_b") for name, _ in product.batch}
-        stored: Stmt
         conditions = []
         for side in (0, 1):
             local = e.add(e.mul(at[side], self._threads[side]), point[side])
             number = e.add(e.mul(self._block_of(side), self._size[side]), local)
             values |= digits(number, self._sides[side].axes)
-            conditions += self._within(number, self._sides[side].extent, self._size[side])
-        values = product.with_loops(values)
-        store = product.store
-        of_loops = {
-            name: values[product.points[name]] if name in product.points else ZERO
-            for name in _variables_of(store)
-        }
-
-        def read(indices: Indices) -> Expr:
-            return Load(self._sums, (*point, *at))
-
-        change = Substitution(of_loops, reads={product.total.name: read})
-        value = change.expr(store.value)
-        indices = tuple(change.expr(index) for index in store.indices)
-        stored = Store(store.buffer, indices, value)
-        return under(conditions, stored)
+            conditions += within(number, self._sides[side].extent, self._size[side])
+        return under(conditions, product.stored(values, Load(self._sums, (*point, *at))))
 
     def _block_of(self, side: int) -> Expr:
         return self._var(("by", "bx")[side])
-
-    def _within(self, number: Expr, extent: Extent, step: int) -> list[Expr]:
-        """Return the guard `number < extent` as a list of at most one condition: none if `step`,
-        the size of a tile, divides the extent."""
-        if isinstance(extent, int) and extent % step == 0:
-            return []
-        return [e.less(number, extent)]
 
     def _copy(self, side: int) -> Stmt:
         """Return the phase that copies a slice of a factor to workgroup memory."""
@@ -443,7 +439,7 @@ class TileLaunch:
             else:
                 term, at = e.floordiv(number, size), e.mod(number, size)
             fill = self._fill(side, Store(staged, (term, at), ZERO), term, at)
-            fill = under(self._within(number, count, threads), fill)
+            fill = under(within(number, count, threads), fill)
             return For(turn.name, -(-count // threads), LoopKind.SERIAL, fill)
 
         return self._phase(body)
@@ -458,8 +454,8 @@ class TileLaunch:
         values: dict[str, Expr] = {name: Var(f"{name}_b") for name, _ in self._product.batch}
         values |= digits(number, factor.axes) | digits(k, self._product.sums)
         fill: Stmt = dataclasses.replace(store, value=Substitution(values).expr(factor.value))
-        conditions = self._within(number, factor.extent, self._size[side])
-        conditions += self._within(k, self._k, self._depth)
+        conditions = within(number, factor.extent, self._size[side])
+        conditions += within(k, self._k, self._depth)
         zero = e.ReduceOp.SUM.identity(store.buffer.dtype)
         return under(conditions, fill, dataclasses.replace(store, value=zero))
 
@@ -489,7 +485,3 @@ class TileLaunch:
         factors = [Load(buffer, (index,)) for buffer, index in zip(own, at[2:], strict=True)]
         term = Binary(BinaryOp.MUL, factors[0], factors[1])
         return Store(self._sums, at, Binary(BinaryOp.ADD, Load(self._sums, at), term))
-
-
-def _variables_of(store: Store) -> set[str]:
-    return variables(store.value).union(*map(variables, store.indices))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 from farrier.ir import expr as e
@@ -57,6 +57,14 @@ def digits(number: Expr, axes: Axes) -> dict[str, Expr]:
     return values
 
 
+def within(point: Expr, extent: Extent, step: int) -> list[Expr]:
+    """Return the guard `point < extent` as a list of at most one condition: none if `step`, the
+    size of a tile, divides the extent."""
+    if isinstance(extent, int) and extent % step == 0:
+        return []
+    return [e.less(point, extent)]
+
+
 def under(conditions: Sequence[Expr], stmt: Stmt, otherwise: Stmt | None = None) -> Stmt:
     """Return `stmt` guarded by the conjunction of all conditions, or unguarded if there are none;
     `otherwise` runs if the guard fails."""
@@ -66,6 +74,15 @@ def under(conditions: Sequence[Expr], stmt: Stmt, otherwise: Stmt | None = None)
     for other in conditions[1:]:
         condition = e.both(condition, other)
     return If(condition, stmt, otherwise)
+
+
+def unrolled(axes: Sequence[tuple[str, int]], body: Callable[..., Stmt]) -> Stmt:
+    """Return a nest of unrolled loops over `axes`, the outermost first, around the statement that
+    `body` returns for their variables."""
+    nest = body(*(Var(name) for name, _ in axes))
+    for name, extent in reversed(axes):
+        nest = For(name, extent, LoopKind.UNROLLED, nest)
+    return nest
 
 
 def simplified(stmt: Stmt) -> Stmt:

@@ -18,7 +18,6 @@ from farrier.ir.loop import Alloc, Barrier, For, Function, Intrinsic, LoopKind, 
 from farrier.ir.statements import block
 from farrier.ir.threads import fetch_name
 from farrier.ir.types import Layout, PhysicalDim, Swizzle
-from farrier.schedule.launching import with_launch
 from farrier.schedule.nest import NestView
 from farrier.schedule.subgroup_product import Declared, FragmentLaunch, factor_of
 from farrier.schedule.tile_product import Product
@@ -140,8 +139,7 @@ y_e14_0] = y_stored12[y_e14_0]
     launch.fetches = fetches and stages > 1
     if why := launch.why_not():
         nest.fail(why)
-    gone = {total} if product.store.buffer.name != total else set[str]()
-    return with_launch(function, product.nests, launch.launch(), gone)
+    return product.replaced(function, launch.launch())
 
 
 def _declared(nest: NestView, name: str) -> Declared:
