@@ -52,6 +52,9 @@ def _kernels_on_device(artifact: farrier.Artifact, path) -> int:
         models.convolution(8, 12, (7, 9)),
         models.product(5, 48, 32),
         models.product(1, 64, 48),
+        models.product(1, 64, 1000),
+        models.product(7, 32, 37),
+        models.product(3, 32, 9),
     ],
     ids=[
         "plain",
@@ -66,6 +69,9 @@ def _kernels_on_device(artifact: farrier.Artifact, path) -> int:
         "half a block",
         "product",
         "row",
+        "row of partial blocks",
+        "rows of partial blocks",
+        "rows below a block",
     ],
 )
 def test_a_layer_has_the_integers_of_the_processor(model, tmp_path):
@@ -101,7 +107,7 @@ def test_instructions_of_another_version_are_refused(monkeypatch):
     text = code.text()
     assert Program.of_text(text).instructions == code.instructions
     monkeypatch.setattr("farrier.targets.dae.program.VERSION", 0)
-    with pytest.raises(ProgramError, match="of version 1, and this Farrier has version 0"):
+    with pytest.raises(ProgramError, match="of version 2, and this Farrier has version 0"):
         Program.of_text(text)
 
 

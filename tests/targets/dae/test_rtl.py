@@ -44,6 +44,7 @@ LAYERS = {
     "partial blocks": models.convolution(24, 40, (7, 7), adds=True),
     "depthwise": models.convolution(48, 48, (15, 12), group=48, clips=True),
     "product": models.product(5, 48, 32),
+    "product of partial blocks": models.product(5, 32, 39),
 }
 
 

@@ -180,6 +180,28 @@ def test_more_steps_than_an_instruction_may_take_are_refused():
         prove([Instruction(Kind.GEMM, loops)], VTA)
 
 
+ROW = """
+@program
+def row(x: i8[1, 32], w: i8[32, 40] in constant):
+    y: i32[1, 40]
+    for m, n in axes(1, 40):
+        y[m, n] = sum(cast(i32, x[m, k]) * cast(i32, w[k, n]) for k in axes(32))
+    return y
+"""
+
+
+def test_a_store_of_sums_beyond_a_row_is_refused():
+    kernel = space(parse_ir(ROW), VTA)
+    code = kernel.schedule(kernel.default()).function.code
+    prove(code.instructions, VTA, code.arguments)
+    (number,) = (at for at, each in enumerate(code.instructions) if each["omitted"])
+    assert code.instructions[number]["omitted"] == 8
+    whole = [*code.instructions]
+    whole[number] = whole[number].where(omitted=0)
+    with pytest.raises(TokenError, match="is beyond the 160 of argument 2"):
+        prove(whole, VTA, code.arguments)
+
+
 def test_an_access_beyond_an_argument_is_refused():
     fields = {"pad": Pad.INPUT, "rows": 2, "columns": 4, "stride": 64, "offset": 16}
     load = Instruction(Kind.LOAD, fields)

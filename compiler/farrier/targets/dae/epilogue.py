@@ -30,7 +30,7 @@ from farrier.ir.expr import (
 )
 from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.types import DType, Layout
-from farrier.targets.dae.images import UnfitError, image_of, linear, number_of
+from farrier.targets.dae.images import UnfitError, linear, loaded_image_of, number_of
 from farrier.targets.dae.instructions import (
     Alu,
     Form,
@@ -149,7 +149,7 @@ class _Epilogue:
         form = forms.get(buffer.dtype, Pad.SUM if buffer.dtype is DType.F32 else None)
         if form is None:
             raise UnfitError(f"it reads {buffer.dtype.value} beside its product")
-        image = image_of(self._program, buffer, self._block)
+        image = loaded_image_of(self._program, buffer, self._block)
         if (image.height, image.width) != (self._product.out.height, self._product.out.width):
             raise UnfitError("it reads an image of another size beside its product")
         return self._operand(Tensor(image, form))
@@ -172,10 +172,12 @@ class _Epilogue:
         rank, block = len(load.buffer.shape), self._block
         if axis is None or load.buffer.dtype.nbytes != 4:
             raise UnfitError("it reads a constant that is not one word for each channel")
-        is_whole = lies.is_plain and number_of(load.buffer.shape[axis]) % block == 0
-        if not is_whole and lies != Layout.blocked(rank, axis, block):
+        blocked = Layout.blocked(rank, axis, block)
+        if not lies.is_plain and lies != blocked:
             raise UnfitError("it reads a constant that is not one word for each channel")
-        return self._operand(Channels(self._program.inputs.index(load.buffer)))
+        is_partial = number_of(load.buffer.shape[axis]) % block != 0
+        layout = blocked if lies.is_plain and is_partial else None
+        return self._operand(Channels(self._program.inputs.index(load.buffer), layout))
 
     def _check_points(self, load: Load, stage: Stage) -> None:
         """Raise UnfitError if a load reads other points than the point that its stage computes."""

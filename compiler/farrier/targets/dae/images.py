@@ -26,6 +26,7 @@ class Image:
     x_stride: int
     height: int
     width: int
+    excess: int = 0  # The number of elements by which the last channel block exceeds the image.
 
 
 def image_of(program: TensorProgram, buffer: Buffer, block: int) -> Image:
@@ -40,15 +41,25 @@ def image_of(program: TensorProgram, buffer: Buffer, block: int) -> Image:
     position = arguments.index(buffer)
     if rank == 2 and layout.is_plain:
         row = shape[1] * size
-        return Image(position, buffer.dtype, block * size, 0, row, 1, shape[0])
-    if rank == 4 and (
-        dataclasses.replace(layout, halo=()) == Layout.blocked(4, 1, block)
-        or (layout.is_plain and shape[2] == shape[3] == 1 and shape[1] % block == 0)
+        excess = -shape[1] % block
+        return Image(position, buffer.dtype, block * size, 0, row, 1, shape[0], excess)
+    is_point = rank == 4 and layout.is_plain and shape[2] == shape[3] == 1
+    if is_point or (
+        rank == 4 and dataclasses.replace(layout, halo=()) == Layout.blocked(4, 1, block)
     ):
         height, width, point = shape[2], shape[3], block * size
-        plane = height * width * point
-        return Image(position, buffer.dtype, plane, width * point, point, height, width)
+        plane, excess = height * width * point, -shape[1] % block if is_point else 0
+        return Image(position, buffer.dtype, plane, width * point, point, height, width, excess)
     raise UnfitError("an image does not lie in blocks of channels")
+
+
+def loaded_image_of(program: TensorProgram, buffer: Buffer, block: int) -> Image:
+    """Return the layout of a buffer that a kernel loads, in whole blocks. Raises UnfitError if the
+    last block exceeds the image, or for the reasons of `image_of`."""
+    image = image_of(program, buffer, block)
+    if image.excess:
+        raise UnfitError(f"it reads {buffer.shape[1]} channels, not whole blocks of {block}")
+    return image
 
 
 def linear(index: Expr) -> dict[str, int]:

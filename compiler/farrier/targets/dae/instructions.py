@@ -9,7 +9,8 @@ and the RTL all read them:
                       where a padded element is `fill`
     gemm    compute   for all counts: sum[…] += input[…] × weight[…], each at its base and strides
     alu     compute   for all counts: sum[to…] = operation(sum[to…], sum[from…] or the immediate)
-    store   store     DRAM[offset + row · stride + …] = sum[index + row · columns + column]
+    store   store     DRAM[offset + row · stride + …] = sum[index + row · columns + column],
+                      without the last `omitted` sums of each element
     finish  compute   the program ends
 
 Addresses in DRAM are offsets from the start of a kernel argument. The modules run concurrently,
@@ -27,7 +28,7 @@ from farrier.errors import CompilerError
 from farrier.targets.dae.description import Accelerator
 
 # The version of these tables. Instruction words of different versions are incompatible.
-VERSION = 1
+VERSION = 2
 GEMM_LOOPS = 6
 ALU_LOOPS = 4
 _KIND_BITS = 3
@@ -158,7 +159,13 @@ def formats(accelerator: Accelerator) -> Mapping[Kind, tuple[Field, ...]]:
         Field("right", widths.padding, "and behind"),
         Field("fill", 8, "the bytes of padding", signed=True),
     )
-    stores = (Field("form", 1, "`Form`"), *place)
+    sums = accelerator.matrix.batch * accelerator.matrix.outer
+    omitted = max(1, (sums - 1).bit_length())
+    stores = (
+        Field("form", 1, "`Form`"),
+        *place,
+        Field("omitted", omitted, "sums at the end of each element that are not stored"),
+    )
     gemm = (
         Field("sum", index, "the first sum"),
         Field("input", index, "the first input"),

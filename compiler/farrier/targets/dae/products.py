@@ -31,7 +31,14 @@ from farrier.ir.loop import Function
 from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.types import DType, Layout, PhysicalDim
 from farrier.targets.dae.description import Accelerator
-from farrier.targets.dae.images import Image, UnfitError, image_of, linear, number_of
+from farrier.targets.dae.images import (
+    Image,
+    UnfitError,
+    image_of,
+    linear,
+    loaded_image_of,
+    number_of,
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -229,17 +236,15 @@ def _matrix(program: TensorProgram, sums: Stage, data: Load, weights: Load, bloc
     if not is_plain or data.buffer not in program.inputs:
         raise UnfitError("it is a product of matrices that are read in another order")
     rows, columns, depth = _extent(m), _extent(n), _extent(k)
-    if columns % block or depth % block:
-        raise UnfitError(f"it is a product of {depth} × {columns}, not of whole blocks of {block}")
     return Product(
-        data=image_of(program, data.buffer, block),
+        data=loaded_image_of(program, data.buffer, block),
         weights=program.inputs.index(weights.buffer),
         weights_layout=_tiles(2, 1, 0, block),
         out=image_of(program, program.outputs[0], block),
         axes=Axes(1, None, 0),
         sums=sums,
         blocks_in=depth // block,
-        blocks_out=columns // block,
+        blocks_out=-(-columns // block),
         height=1,
         width=rows,
         kernel=(1, 1),
@@ -285,7 +290,7 @@ def _source(
     padding before it along y and x, if a stage of the program adds padding; and the value of the
     padding."""
     if buffer in program.inputs:
-        return image_of(program, buffer, block), (0, 0), 0
+        return loaded_image_of(program, buffer, block), (0, 0), 0
     stage = program.stage(buffer.name)
     body = stage.body
     if not (
@@ -304,7 +309,7 @@ def _source(
         if at < 2 and moved:
             raise UnfitError("its image is padded along its channels")
         before.append(-moved)
-    image = image_of(program, body.then.buffer, block)
+    image = loaded_image_of(program, body.then.buffer, block)
     return image, (before[2], before[3]), int(body.otherwise.value)
 
 

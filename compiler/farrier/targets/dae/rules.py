@@ -21,6 +21,7 @@ from farrier.targets.dae.epilogue import Epilogue, epilogue_of
 from farrier.targets.dae.images import UnfitError
 from farrier.targets.dae.products import Product, product_of
 from farrier.targets.dae.program import Program
+from farrier.targets.dae.steps import Channels
 from farrier.targets.dae.stream import instructions_of
 from farrier.targets.dae.tiles import Tiling, knobs
 from farrier.targets.dae.tokens import prove
@@ -93,6 +94,10 @@ class _Kernel:
         schedule = Schedule(to_loops(self.program))
         weights = self.program.inputs[self.product.weights]
         schedule.transform_layout(weights.name, self.product.weights_layout)
+        for operand in self.epilogue.operands:
+            if isinstance(operand, Channels) and operand.layout is not None:
+                constant = self.program.inputs[operand.position]
+                schedule.transform_layout(constant.name, operand.layout)
         instructions = instructions_of(self.product, self.epilogue, tiling, self.accelerator)
         prove(instructions, self.accelerator)
         function = schedule.function

@@ -6,6 +6,7 @@ import dataclasses
 import struct
 from collections.abc import Sequence
 
+from farrier.ir.types import Layout
 from farrier.targets.dae.images import Image
 from farrier.targets.dae.instructions import (
     QUANTIZE_BITS,
@@ -31,9 +32,11 @@ class Tensor:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Channels:
-    """A constant with one 32-bit word for each channel, used for all points."""
+    """A constant with one 32-bit word for each channel, used for all points. `layout` is the layout
+    to which it must be transformed; None if it lies in whole blocks already."""
 
     position: int
+    layout: Layout | None = None
 
 
 Tile = Sums | Tensor

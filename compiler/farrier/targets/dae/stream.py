@@ -401,10 +401,13 @@ class _Stream:
     # -- stores
 
     def _stores(self, group: _Group) -> list[Instruction]:
-        steps = self._transfers(self._product.out, group.tile, self._sums_at(group))
-        return [
-            Instruction(Kind.STORE, {"form": self._epilogue.form, **fields}) for fields in steps
-        ]
+        product, form = self._product, self._epilogue.form
+        transfers = self._transfers(product.out, group.tile, self._sums_at(group))
+        stores = [Instruction(Kind.STORE, {"form": form, **fields}) for fields in transfers]
+        blocks = group.tile.blocks
+        if product.out.excess and blocks.first + blocks.count == product.blocks_out:
+            stores[-1] = stores[-1].where(omitted=product.out.excess)
+        return stores
 
 
 def _loop(number: int, count: int, strides: dict[str, int]) -> dict[str, int]:

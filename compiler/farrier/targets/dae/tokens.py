@@ -106,8 +106,7 @@ def _accesses(instruction: Instruction, accelerator: Accelerator) -> Iterator[Ac
             first = instruction["index"]
             end = first + instruction["rows"] * instruction["columns"]
             yield Access(Pad.SUM, first, end, writes=False)
-            nbytes = accelerator.sum_bytes // (4 if instruction["form"] == Form.BYTE else 1)
-            yield _in_dram(instruction, nbytes, writes=True)
+            yield _in_dram(instruction, stored_bytes(instruction, accelerator), writes=True)
         case Kind.GEMM:
             for memory, name in ((Pad.INPUT, "input"), (Pad.WEIGHT, "weight")):
                 yield _along(instruction, memory, name, GEMM_LOOPS, writes=False)
@@ -130,6 +129,12 @@ def bytes_of(pad: Pad, accelerator: Accelerator) -> int:
         case Pad.SUM:
             return accelerator.sum_bytes
     return accelerator.sum_bytes // 4
+
+
+def stored_bytes(store: Instruction, accelerator: Accelerator) -> int:
+    """Return the bytes in DRAM of an element that a store writes."""
+    sums = accelerator.sum_bytes // 4 - store["omitted"]
+    return sums if store["form"] == Form.BYTE else 4 * sums
 
 
 def _in_dram(instruction: Instruction, nbytes: int, *, writes: bool) -> Access:

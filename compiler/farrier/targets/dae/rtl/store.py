@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amaranth import Array, Cat, Elaboratable, Mux, Signal
+from amaranth import Array, Cat, Const, Elaboratable, Mux, Signal, Value
 from amaranth import Module as Design
 
 from farrier.targets.dae.description import Accelerator
@@ -40,9 +40,8 @@ class Store(Elaboratable):
         form, stride = Signal(), Signal(accelerator.fields.offset)
         count = accelerator.fields.count
         rows, columns, width = Signal(count), Signal(count), Signal(count)
-        nbytes = {Form.WORD: accelerator.sum_bytes, Form.BYTE: accelerator.sum_bytes // 4}
-        beats = {each: -(-size // port) for each, size in nbytes.items()}
-        most = max(beats.values())
+        omitted = Signal.like(head["omitted"])
+        most = -(-accelerator.sum_bytes // port)
         beat = Signal(range(most + 1))
         address, row, index = Signal(32), Signal(32), Signal(accelerator.fields.index)
         fetches, sends, running = Signal(), Signal(), Signal()
@@ -52,13 +51,12 @@ class Store(Elaboratable):
             first = self.base + head["offset"]
             m.d.sync += [
                 *(form.eq(head["form"]), stride.eq(head["stride"]), width.eq(head["columns"])),
+                omitted.eq(head["omitted"]),
                 *(rows.eq(head["rows"]), columns.eq(head["columns"]), index.eq(head["index"])),
                 *(address.eq(first), row.eq(first), beat.eq(0), running.eq(1)),
                 fetches.eq((head["rows"] != 0) & (head["columns"] != 0)),
             ]
-        beats_of = Mux(form == Form.BYTE.value, beats[Form.BYTE], beats[Form.WORD])
-        lasts = {each: nbytes[each] - (beats[each] - 1) * port for each in Form}
-        last_bytes = Mux(form == Form.BYTE.value, lasts[Form.BYTE], lasts[Form.WORD])
+        beats_of, last_bytes = self._beats(form, omitted)
         ends_element = beat + 1 == beats_of
         ends_row = ends_element & (columns == 1)
         ends = ends_row & (rows == 1)
@@ -93,3 +91,18 @@ class Store(Elaboratable):
         with m.If(front.done):
             m.d.sync += running.eq(0)
         return m
+
+    def _beats(self, form: Value, omitted: Value) -> tuple[Value, Value]:
+        """Return the number of beats of an element, and the bytes of its last beat, as tables that
+        are indexed by the number of omitted sums."""
+        port, sums = self._accelerator.port.bytes, self._accelerator.sum_bytes // 4
+        beats, lasts = {}, {}
+        for each, size in ((Form.WORD, 4), (Form.BYTE, 1)):
+            nbytes = [size * (sums - number) for number in range(sums)]
+            beats[each] = Array(Const(-(-n // port)) for n in nbytes)[omitted]
+            lasts[each] = Array(Const((n - 1) % port + 1) for n in nbytes)[omitted]
+        is_byte = form == Form.BYTE.value
+        return (
+            Mux(is_byte, beats[Form.BYTE], beats[Form.WORD]),
+            Mux(is_byte, lasts[Form.BYTE], lasts[Form.WORD]),
+        )

@@ -89,11 +89,12 @@ class Functional:
     def _store(self, step: Instruction, memories: Sequence[Array]) -> None:
         rows, columns = step["rows"], step["columns"]
         first = step["index"]
-        sums = self._sums[first : first + rows * columns]
+        sums = self._sums[first : first + rows * columns].reshape(rows * columns, -1)
+        sums = sums[:, : sums.shape[1] - step["omitted"]]
         if step["form"] == Form.BYTE:
             content = sums.astype(np.uint8)  # The lowest byte, as numpy's conversion wraps.
         else:
-            content = sums.view(np.uint8)
+            content = np.ascontiguousarray(sums).view(np.uint8)
         content = content.reshape(rows, -1)
         _rows(memories[step["argument"]], step, content.shape[1])[...] = content
 

@@ -31,14 +31,13 @@ from farrier.targets.dae.instructions import (
     ALU_LOOPS,
     GEMM_LOOPS,
     Alu,
-    Form,
     Instruction,
     Kind,
     Module,
     Pad,
     word_bits,
 )
-from farrier.targets.dae.tokens import TokenError, bytes_of, pops_and_pushes
+from farrier.targets.dae.tokens import TokenError, bytes_of, pops_and_pushes, stored_bytes
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -96,8 +95,7 @@ def work_of(instruction: Instruction, accelerator: Accelerator) -> Work:
         case Kind.LOAD:
             return _load(instruction, accelerator)
         case Kind.STORE:
-            nbytes = accelerator.sum_bytes // (4 if instruction["form"] == Form.BYTE else 1)
-            port = _beats(instruction, nbytes, accelerator)
+            port = _beats(instruction, stored_bytes(instruction, accelerator), accelerator)
             return Work(accelerator.port.latency + _ANSWER, port, _DECODE + _READ)
         case Kind.GEMM:
             return Work(_DECODE + _steps(instruction) + accelerator.matrix.latency)
