@@ -15,8 +15,9 @@ from farrier.ir.substitute import Indices, Substitution, loads
 from farrier.schedule.accesses import touches
 from farrier.schedule.launching import with_launch
 from farrier.schedule.nest import NestView, allocated, outermost_block
+from farrier.schedule.product import Product
 from farrier.schedule.share_rows import Part, RowLaunch, Rows
-from farrier.schedule.tile_product import Product, TileLaunch
+from farrier.schedule.tile_product import TileLaunch
 from farrier.schedule.tiling_parts import product_of, simplified
 
 _Pair: TypeAlias = tuple[int, int]

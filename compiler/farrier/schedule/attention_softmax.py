@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from farrier.ir.dim import Extent
 from farrier.ir.expr import Binary, BinaryOp, Expr, Load, Unary, UnaryOp, Var
 from farrier.ir.substitute import Indices, Substitution, loads, variables
+from farrier.schedule.declared_product import as_held
 from farrier.schedule.nest import NestView
+from farrier.schedule.product import Product
 from farrier.schedule.share_rows import Part, Rows
-from farrier.schedule.subgroup_product import as_held
-from farrier.schedule.tile_product import Product
 from farrier.schedule.tiling_parts import ZERO
 
 _KEY = Var("key")

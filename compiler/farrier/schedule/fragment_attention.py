@@ -12,11 +12,11 @@ from farrier.ir.loop import Stmt
 from farrier.ir.substitute import Indices, Substitution
 from farrier.schedule.attend import check_rows
 from farrier.schedule.attention_softmax import Softmax
+from farrier.schedule.declared_product import Declared
 from farrier.schedule.fragment_places import Places
 from farrier.schedule.nest import NestView
+from farrier.schedule.product import Product, variables_of
 from farrier.schedule.share_rows import Rows
-from farrier.schedule.subgroup_product import Declared
-from farrier.schedule.tile_product import Product, variables_of
 from farrier.schedule.tiling_parts import ZERO, product_of
 
 

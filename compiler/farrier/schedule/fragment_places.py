@@ -14,8 +14,8 @@ from farrier.ir.dim import number
 from farrier.ir.expr import Const, Expr, Load
 from farrier.ir.substitute import Substitution
 from farrier.ir.threads import SUBGROUP_SIZE
+from farrier.schedule.declared_product import Declared
 from farrier.schedule.nest import NestView
-from farrier.schedule.subgroup_product import Declared
 from farrier.schedule.tiling_parts import only_store
 
 

@@ -8,7 +8,7 @@ from farrier.ir.dim import ceildiv
 from farrier.ir.expr import Expr, Var
 from farrier.ir.loop import Stmt
 from farrier.ir.substitute import variables
-from farrier.schedule.tile_product import Product
+from farrier.schedule.product import Product
 from farrier.schedule.tiling_parts import Axes, under, within
 
 

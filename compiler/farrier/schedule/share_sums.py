@@ -19,7 +19,7 @@ from farrier.ir.threads import SUBGROUP_SIZE
 from farrier.ir.types import DType
 from farrier.schedule.neighbours import Neighbours
 from farrier.schedule.nest import NestView
-from farrier.schedule.tile_product import Product
+from farrier.schedule.product import Product
 from farrier.schedule.tiling_parts import digits, product_of, simplified, under, unrolled
 
 _WORDS = (DType.F32, DType.I32, DType.U32)  # The types of values that threads exchange.

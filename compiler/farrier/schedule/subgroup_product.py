@@ -8,48 +8,36 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import TypeGuard
 
-from farrier.intrinsics import lookup
 from farrier.intrinsics.copies import clear_name, copy_name
-from farrier.intrinsics.fragments import FactorType, load_name, store_name, zero_name
+from farrier.intrinsics.fragments import load_name, store_name, zero_name
 from farrier.ir import expr as e
-from farrier.ir.addresses import flatten
-from farrier.ir.affine import Simplifier
-from farrier.ir.dim import Extent, ceildiv, number
+from farrier.ir.dim import ceildiv
 from farrier.ir.expr import (
-    Binary,
     Buffer,
-    Cast,
-    Const,
     Expr,
     Load,
     MemoryScope,
-    Select,
-    Unary,
-    UnaryOp,
     Var,
-    dtype_of,
 )
 from farrier.ir.loop import Alloc, Barrier, For, Function, Intrinsic, LoopKind, Stmt, Store, Tile
 from farrier.ir.statements import block
-from farrier.ir.substitute import Substitution, loads, variables
+from farrier.ir.substitute import Substitution
 from farrier.ir.threads import TOGETHER
 from farrier.ir.types import DType
+from farrier.schedule.declared_product import Declared, factor_of
+from farrier.schedule.factor_source import CHUNK_BYTES, Source
 from farrier.schedule.nest import NestView
-from farrier.schedule.tile_product import Product
+from farrier.schedule.product import Product
 from farrier.schedule.tiling_parts import (
     ZERO,
     digits,
-    only_store,
     product_of,
     simplified,
     under,
     unrolled,
     within,
 )
-
-_CHUNK = 16  # Bytes: the longest access of a thread, and the row of a matrix that a subgroup reads.
 
 
 def subgroup_product(
@@ -166,69 +154,6 @@ y_e18_0] = y_stored16[y_e18_0]
         nest.fail(why)
     launch = FragmentLaunch(product, declared, subgroups, each, depth, stages).launch()
     return product.replaced(function, launch)
-
-
-@dataclasses.dataclass(frozen=True)
-class Declared:
-    """A declared matrix instruction: the extents of its fragments and the types of its operands."""
-
-    name: str
-    rows: int
-    columns: int
-    depth: int
-    factors: tuple[FactorType, FactorType]
-    total: DType
-    reads_across: bool
-
-    @classmethod
-    def of(cls, nest: NestView, name: str) -> Declared:
-        try:
-            semantics = lookup(name).semantics
-            c, a, _ = semantics.params
-        except (KeyError, ValueError):
-            nest.fail(f"no product of fragments {name} is declared")
-        try:
-            lookup(load_name(name, 0, True))
-            reads_across = True
-        except KeyError:
-            reads_across = False
-        rows, columns = map(number, c.shape)
-        depth = number(a.shape[1])
-        term = only_store(semantics.body).value
-        assert isinstance(term, Binary)
-        assert isinstance(term.right, Binary)
-        factors = factor_of(term.right.left), factor_of(term.right.right)
-        return cls(name, rows, columns, depth, factors, c.dtype, reads_across)
-
-    def why_not(self, product: Product) -> str:
-        """Return why the types of `product` do not match the instruction, as a clause; "" if they
-        match."""
-        sides = factors_of(product)
-        if (sides, product.total.dtype) == (self.factors, self.total):
-            return ""
-        left, right = (f"{dtype}{f' by {op}' if op else ''}" for dtype, op in sides)
-        return f"{self.name} does not multiply {left} and {right} to {product.total.dtype}"
-
-
-def factors_of(product: Product) -> tuple[FactorType, FactorType]:
-    """Return the types of both factors of a product in memory, and their roundings."""
-    return factor_of(product.rows.value), factor_of(product.columns.value)
-
-
-def factor_of(value: Expr) -> FactorType:
-    """Return the dtype of a factor in memory, before any cast, and the operator that rounds it."""
-    rounding = value.op if _is_rounding(value) else None
-    return dtype_of(as_held(value)), rounding
-
-
-def as_held(value: Expr) -> Expr:
-    """Return a factor as it is stored in memory: the expression without its outermost cast or
-    rounding."""
-    return value.operand if isinstance(value, Cast) or _is_rounding(value) else value
-
-
-def _is_rounding(value: Expr) -> TypeGuard[Unary]:
-    return isinstance(value, Unary) and value.op is UnaryOp.ROUND_TF32
 
 
 class FragmentLaunch:
@@ -525,7 +450,7 @@ class FragmentLaunch:
     def _results_at_once(self) -> int:
         """Return the number of neighbouring results that a thread stores: 16 bytes of sums, or
         fewer if the extent of the innermost axis is not a multiple of that."""
-        several = _CHUNK // self._declared.total.nbytes
+        several = CHUNK_BYTES // self._declared.total.nbytes
         columns = self._product.columns.axes
         inner = [extent for _, extent in columns if extent != 1][-1:] or [1]
         return math.gcd(several, inner[0]) if isinstance(inner[0], int) else 1
@@ -562,86 +487,3 @@ class FragmentLaunch:
             for is_stored in (False, True)
         ]
         return under(conditions, Alloc(own, block(steps)))
-
-
-@dataclasses.dataclass(frozen=True)
-class Source:
-    """The layout of a factor in memory: neighbouring elements are consecutive terms of the sum if
-    `along_terms`, else consecutive rows or columns, and a thread copies `several` elements at once.
-    The factor is `value` where the `guard` holds, and 0 elsewhere; the guard of all elements that
-    are copied at once is the same. Without a guard the factor is `value` everywhere.
-    """
-
-    value: Expr
-    guard: Expr | None
-    along_terms: bool
-    several: int
-    is_whole: bool  # True if each run of that many is a chunk of memory, at a multiple of its size.
-    axis: int  # Of the buffer, along which neighbours lie.
-
-    @classmethod
-    def of(cls, product: Product, side: int) -> Source:
-        axes = (product.rows, product.columns)[side].axes
-        value = as_held((product.rows, product.columns)[side].value)
-        guard, guarded = _parted(value)
-        most = _CHUNK // dtype_of(value).nbytes
-        terms, own = (_neighbours(guarded, each, guard) for each in (product.sums, axes))
-        along_terms = terms > 0 and (terms >= own or own == 0)
-        several = math.gcd(most, max(1, terms if along_terms else own))
-        inner = [name for name, extent in (product.sums if along_terms else axes) if extent != 1]
-        if guard is not None and several > 1 and inner[-1] not in variables(guard):
-            value = guarded
-        else:
-            guard = None
-        is_whole = isinstance(value, Load) and several == most and _is_even(value, several)
-        read = next(iter(loads(value)), None)
-        has_axes = read is not None and len(read.indices) > 0
-        axis = read.buffer.element_layout.dims[-1].axis if read is not None and has_axes else -1
-        return cls(value, guard, along_terms, several, is_whole and has_axes, axis)
-
-
-def _parted(value: Expr) -> tuple[Expr | None, Expr]:
-    """Split an expression that is 0 unless a condition holds: return the condition, and the
-    expression for the case that it holds. If the expression has another form, return None and the
-    expression."""
-    if isinstance(value, Select):
-        otherwise = value.otherwise
-        if isinstance(otherwise, Const) and not otherwise.value:
-            return value.condition, value.then
-    return None, value
-
-
-def _is_even(read: Load, several: int) -> bool:
-    """Check that every aligned run of `several` elements starts at a multiple of `several`: all
-    strides other than 1 and the offset are multiples of it."""
-    buffer = read.buffer
-    is_dense = buffer.element_layout.is_permutation and buffer.element_layout == buffer.layout
-    if not (is_dense or buffer.layout is None):
-        return False
-    if not all(isinstance(n, int) for n in buffer.shape):
-        return False
-    place = flatten(buffer, read.indices, Simplifier({}), 1)
-    steps = [step for step in place.terms.values() if step != 1]
-    return all(isinstance(step, int) and step % several == 0 for step in (*steps, place.const))
-
-
-def _neighbours(value: Expr, axes: Sequence[tuple[str, Extent]], guard: Expr | None) -> int:
-    """Return the largest number of neighbouring elements, along the flattened `axes`, that are
-    contiguous in memory and have the same value of `guard`. The elements start at a multiple of
-    that number. Return 0 if not even two elements are contiguous."""
-    long = [(name, extent) for name, extent in axes if extent != 1]
-    read = next(iter(loads(value)), None)
-    if not long or read is None or not read.indices:
-        return 0
-    ranges = dict(axes)
-    place = flatten(read.buffer, read.indices, Simplifier(ranges), 1)
-    if place.terms.get(Var(long[-1][0])) != 1:
-        return 0
-    apart = variables(guard) if guard is not None else set()
-    run: Extent = 1
-    for name, extent in reversed(long):
-        is_next = place.terms.get(Var(name)) == run and isinstance(extent, int)
-        if not is_next or (run != 1 and name in apart):
-            break
-        run = run * extent
-    return run if isinstance(run, int) else 1

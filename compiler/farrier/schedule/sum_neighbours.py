@@ -16,7 +16,7 @@ from farrier.ir.substitute import Substitution
 from farrier.ir.types import DType
 from farrier.schedule.neighbours import Neighbours
 from farrier.schedule.nest import NestView
-from farrier.schedule.tile_product import Product
+from farrier.schedule.product import Product
 from farrier.schedule.tiling_parts import digits, product_of, simplified, under, unrolled
 
 

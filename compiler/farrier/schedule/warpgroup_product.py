@@ -18,9 +18,10 @@ from farrier.ir.loop import Alloc, Barrier, For, Function, Intrinsic, LoopKind, 
 from farrier.ir.statements import block
 from farrier.ir.threads import fetch_name
 from farrier.ir.types import Layout, PhysicalDim, Swizzle
+from farrier.schedule.declared_product import Declared, factor_of
 from farrier.schedule.nest import NestView
-from farrier.schedule.subgroup_product import Declared, FragmentLaunch, factor_of
-from farrier.schedule.tile_product import Product
+from farrier.schedule.product import Product
+from farrier.schedule.subgroup_product import FragmentLaunch
 from farrier.schedule.tiling_parts import ZERO, under
 
 _CHUNK_BYTES = 16  # The chunks of eight rows lie in different banks.

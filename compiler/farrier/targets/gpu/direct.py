@@ -23,7 +23,7 @@ from farrier.ir.tensor import TensorProgram
 from farrier.lower.loops import to_loops
 from farrier.records import RuleId
 from farrier.schedule import Schedule
-from farrier.schedule.tile_product import Factor, Product
+from farrier.schedule.product import Factor, Product
 from farrier.schedule.tiling_parts import product_of
 from farrier.space import Columns, Decisions, Estimate, Knob, Space
 from farrier.space.inline import inline

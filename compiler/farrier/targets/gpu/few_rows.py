@@ -29,7 +29,7 @@ from farrier.lower.loops import to_loops
 from farrier.ops.packed import RUN, WORDS
 from farrier.records import RuleId
 from farrier.schedule import Schedule
-from farrier.schedule.tile_product import Product
+from farrier.schedule.product import Product
 from farrier.schedule.tiling_parts import product_of
 from farrier.space import Columns, Decisions, Estimate, Knob, Space
 from farrier.space.inline import inline

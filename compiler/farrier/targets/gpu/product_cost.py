@@ -8,7 +8,7 @@ import numpy as np
 
 from farrier.ir.dim import Extent, typical
 from farrier.ir.expr import dtype_of
-from farrier.schedule.tile_product import Factor, Product
+from farrier.schedule.product import Factor, Product
 from farrier.schedule.tiling_parts import product_of
 from farrier.space import Columns, Estimate
 from farrier.space.operations import operations_of

@@ -23,7 +23,7 @@ from farrier.lower.loops import to_loops
 from farrier.records import RuleId
 from farrier.schedule import Schedule, ScheduleError
 from farrier.schedule.nest import NestView, allocated
-from farrier.schedule.tile_product import Product
+from farrier.schedule.product import Product
 from farrier.space import Columns, Decisions, Estimate, Knob, Space
 from farrier.space.inline import inline
 from farrier.space.operations import reads_of

@@ -22,9 +22,10 @@ from farrier.ir.tensor import TensorProgram
 from farrier.lower.loops import to_loops
 from farrier.records import RuleId
 from farrier.schedule import Schedule
+from farrier.schedule.declared_product import factors_of
+from farrier.schedule.factor_source import Source
 from farrier.schedule.nest import NestView
-from farrier.schedule.subgroup_product import Source, factors_of
-from farrier.schedule.tile_product import Product
+from farrier.schedule.product import Product
 from farrier.space import Columns, Decisions, Estimate, Knob, Space
 from farrier.space.inline import inline
 from farrier.targets.gpu import fragments, points, rows, tiles
