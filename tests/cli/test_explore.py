@@ -13,8 +13,9 @@ import pytest
 
 import farrier as package
 from farrier.errors import UsageError
+from farrier.hardware.artifact_figures import figures_of
 from farrier.hardware.explore import Exploration
-from farrier.hardware.figures import Figures, area_of, figures_of, front
+from farrier.hardware.figures import Figures, area_of, front
 from farrier.hardware.kept import Kept
 from farrier.hardware.shapes import parse_variation, varied
 from farrier.targets.dae.description import to_features

@@ -6,7 +6,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import statistics
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -19,8 +18,9 @@ from farrier.cache.key import compiler_stamp, entry_key
 from farrier.errors import InvalidModelError, NotFoundError
 from farrier.files.atomic import write_text_atomically
 from farrier.frontends.onnx.model.file import Model
+from farrier.hardware.artifact_figures import figures_of
 from farrier.hardware.chart import chart
-from farrier.hardware.figures import Figures, area_of, figures_of, front
+from farrier.hardware.figures import Figures, area_of, rows_of
 from farrier.hardware.kept import Kept
 from farrier.options import CompileOptions
 from farrier.progress import Listener
@@ -176,28 +176,18 @@ class Exploration:
     def rows(self) -> list[dict[str, Any]]:
         """Return the results as JSON objects, with the area of the shape, and whether the shape is
         on the Pareto front for the model."""
-        rows = []
-        for model in dict.fromkeys(each.candidate.model for each in self._results):
-            results = [each for each in self._results if each.candidate.model == model]
-            areas = [self._areas[each.candidate.shape.name] for each in results]
-            clocks = [self._clocks.get(each.candidate.shape.name) for each in results]
-            mhz = [statistics.median(each) if each else None for each in clocks]
-            on_front = front([each.figures for each in results], areas, mhz)
-            for n, (each, area) in enumerate(zip(results, areas, strict=True)):
-                shape = each.candidate.shape.name
-                row: dict[str, Any] = {"model": self._names[model], "shape": shape}
-                row |= dataclasses.asdict(each.figures)
-                if (clock := mhz[n]) is not None:
-                    row |= {"mhz": clocks[n], "placed_ms": each.figures.cycles / clock / 1e3}
-                rows.append(row | {"area": area, "on_front": on_front[n]})
-        return rows
+        figures = {
+            (self._names[each.candidate.model], each.candidate.shape.name): each.figures
+            for each in self._results
+        }
+        return rows_of(figures, self._areas, self._clocks)
 
     def _show(self) -> None:
-        rows = self.rows()
+        results = self.rows()
         shapes = {each.name: to_json(each) for each in self._shapes}
-        document = json.dumps({"shapes": shapes, "results": rows}, indent=1)
+        document = json.dumps({"shapes": shapes, "results": results}, indent=1)
         write_text_atomically(self._folder / "pareto.json", document + "\n")
-        write_text_atomically(self._folder / "pareto.svg", chart(rows))
+        write_text_atomically(self._folder / "pareto.svg", chart(results))
 
 
 def _content(path: Path) -> str:

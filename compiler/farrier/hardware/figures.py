@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import statistics
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from farrier.runtime.artifact import Artifact
 from farrier.targets.dae.description import Accelerator
-from farrier.targets.dae.program import Program
-from farrier.targets.dae.simulator.timed import simulate
-from farrier_device.program import HOST
-
-_PROGRAM = "dae"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -29,29 +25,6 @@ class Figures:
     reason: str = ""
 
 
-def figures_of(artifact: Artifact) -> Figures:
-    """Return the figures of a model that was compiled for an accelerator."""
-    manifest = artifact.manifest
-    objects = [each for each in artifact.code.objects if each.kind == _PROGRAM]
-    programs = [Program.of_text(each.content.decode()) for each in objects]
-    cycles = {each.name: simulate(each.instructions, each.accelerator).cycles for each in programs}
-    total = sum(call.runs * cycles.get(call.function, 0) for call in artifact.calls)
-    mhz = programs[0].accelerator.mhz if programs else 1
-    work = {each.task: each.calls * each.multiply_adds for each in manifest.kernels}
-    others = [each for each in manifest.kernels if each.space == HOST]
-    left = sum(work[each.task] for each in others)
-    largest = max(others, key=lambda each: (work[each.task], each.operations), default=None)
-    verification = artifact.report["verification"]
-    return Figures(
-        cycles=total,
-        device_ms=total / mhz / 1e3,
-        latency_ms=verification and verification["latency_ms"]["median"],
-        share=1 - left / (sum(work.values()) or 1) if programs else 0.0,
-        kernels=len(programs),
-        reason=largest.reason if largest is not None else "",
-    )
-
-
 def area_of(accelerator: Accelerator) -> dict[str, int]:
     """Return the figures of area that follow from a description: byte multipliers, bytes of
     scratchpad memory, lanes of the unit that processes sums, and bytes of the memory port."""
@@ -62,6 +35,32 @@ def area_of(accelerator: Accelerator) -> dict[str, int]:
         "lanes": accelerator.vector.lanes,
         "port_bytes": accelerator.port.bytes,
     }
+
+
+def rows_of(
+    figures: Mapping[tuple[str, str], Figures],
+    areas: Mapping[str, Mapping[str, int]],
+    clocks: Mapping[str, Sequence[float]],
+) -> list[dict[str, Any]]:
+    """Return the results of an exploration as JSON objects, model by model: the figures, the area
+    of the shape, and whether the shape is on the Pareto front for the model.
+
+    `figures` are by name of the model and of the shape, `areas` by name of the shape. `clocks` are
+    the clock rates in MHz of the shapes that were placed; a row of such a shape has them as `mhz`,
+    and its time in ms at their median as `placed_ms`.
+    """
+    all_rows: list[dict[str, Any]] = []
+    for model in dict.fromkeys(model for model, _ in figures):
+        shapes = [shape for each, shape in figures if each == model]
+        of_model = [figures[model, shape] for shape in shapes]
+        mhz = [statistics.median(clocks[each]) if clocks.get(each) else None for each in shapes]
+        on_front = front(of_model, [areas[shape] for shape in shapes], mhz)
+        for shape, each, clock, is_best in zip(shapes, of_model, mhz, on_front, strict=True):
+            row = {"model": model, "shape": shape, **dataclasses.asdict(each)}
+            if clock is not None:
+                row |= {"mhz": list(clocks[shape]), "placed_ms": each.cycles / clock / 1e3}
+            all_rows.append(row | {"area": dict(areas[shape]), "on_front": is_best})
+    return all_rows
 
 
 def front(
