@@ -23,6 +23,7 @@ from farrier_farm.jobs.admission import Admission
 from farrier_farm.jobs.builds import Builds
 from farrier_farm.jobs.curves import Curves
 from farrier_farm.jobs.events import Events
+from farrier_farm.jobs.explorations import Explorations
 from farrier_farm.jobs.jobs import Job, Jobs
 from farrier_farm.jobs.search import Shown
 from farrier_farm.jobs.trials import Trials
@@ -70,6 +71,7 @@ class Farm:
     cost_models: CostModels
     trials: Trials
     curves: Curves
+    explorations: Explorations
     blobs: BlobStore
     references: References
     models: Models
@@ -102,6 +104,7 @@ class Farm:
         measurements, builds = Measurements(client, settings), Builds(client, settings)
         records, references = Records(client, blobs, jobs.trials), References(client)
         models = Models(client, blobs)
+        explorations = Explorations(client, jobs.leases)
         return cls(
             settings=settings,
             client=client,
@@ -119,12 +122,15 @@ class Farm:
             cost_models=CostModels(client, blobs, references, settings.cost_models_kept),
             trials=jobs.trials,
             curves=Curves(client),
+            explorations=explorations,
             blobs=blobs,
             references=references,
             models=models,
             owners=Owners(client, settings.blob_age_s),
             adoption=Adoption(client, references, jobs, models, blobs),
-            retention=Retention(settings, jobs, measurements, builds, models, references, blobs),
+            retention=Retention(
+                settings, jobs, explorations, measurements, builds, models, references, blobs
+            ),
             logouts=Logouts(client),
             keys=Keys(settings.home),
             quotas=Quotas(client, settings, blobs),

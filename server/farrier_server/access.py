@@ -24,6 +24,7 @@ from farrier.errors import ForbiddenError, PrivateError, UsageError
 from farrier_farm.access.users import Role, Users
 from farrier_farm.events.webhooks import no_webhook
 from farrier_farm.farm import Farm
+from farrier_farm.jobs.explorations import no_exploration
 from farrier_farm.jobs.jobs import Job
 from farrier_farm.jobs.kinds import JobKind
 from farrier_farm.storage.blobs import no_upload
@@ -53,6 +54,8 @@ class Relation(enum.StrEnum):
     USES_MODEL = "uses model"
     OWNS_UPLOAD = "owns upload"
     OWNS_WEBHOOK = "owns webhook"
+    READS_EXPLORATION = "reads exploration"
+    CHANGES_EXPLORATION = "changes exploration"
     READS_RECORDS = "reads records"  # The shared records, or the private ones of the caller.
     CHANGES_RECORDS = "changes records"
 
@@ -78,6 +81,8 @@ _CHANGES_JOB = Rule(Role.USER, Relation.CHANGES_JOB)
 _USES_MODEL = Rule(Role.USER, Relation.USES_MODEL)
 _OWNS_UPLOAD = Rule(Role.USER, Relation.OWNS_UPLOAD)
 _OWNS_WEBHOOK = Rule(Role.USER, Relation.OWNS_WEBHOOK)
+_READS_EXPLORATION = Rule(Role.USER, Relation.READS_EXPLORATION)
+_CHANGES_EXPLORATION = Rule(Role.USER, Relation.CHANGES_EXPLORATION)
 _READS_RECORDS = Rule(Role.USER, Relation.READS_RECORDS)
 _CHANGES_RECORDS = Rule(Role.USER, Relation.CHANGES_RECORDS)
 
@@ -116,6 +121,14 @@ TABLE: Mapping[tuple[str, str], Rule] = {
     ("GET", "/v1/jobs/{job_id}/listing"): _READS_JOB,
     ("POST", "/v1/jobs/{job_id}/listing"): _READS_JOB,
     ("GET", "/v1/jobs/{job_id}/listing/kernels/{kernel}"): _READS_JOB,
+    ("POST", "/v1/explorations"): _USER,
+    ("GET", "/v1/explorations"): _USER,
+    ("GET", "/v1/explorations/{exploration_id}"): _READS_EXPLORATION,
+    ("DELETE", "/v1/explorations/{exploration_id}"): _CHANGES_EXPLORATION,
+    ("PUT", "/v1/explorations/{exploration_id}/area"): _CHANGES_EXPLORATION,
+    ("PUT", "/v1/explorations/{exploration_id}/result"): _CHANGES_EXPLORATION,
+    ("GET", "/v1/explorations/{exploration_id}/chart"): _READS_EXPLORATION,
+    ("GET", "/v1/explorations/{exploration_id}/description"): _READS_EXPLORATION,
     ("GET", "/v1/devices"): _USER,
     ("GET", "/v1/devices/{device_id}"): _USER,
     ("GET", "/v1/devices/{device_id}/history"): _USER,
@@ -190,6 +203,8 @@ class Access:
                 self._check_upload(viewer, request.path_params["upload_id"])
             case Relation.OWNS_WEBHOOK:
                 self._check_webhook(viewer, request.path_params["webhook_id"])
+            case Relation.READS_EXPLORATION | Relation.CHANGES_EXPLORATION:
+                self._check_exploration(viewer, request.path_params["exploration_id"], relation)
             case _:
                 self._check_job(request, viewer, relation)
 
@@ -229,6 +244,22 @@ class Access:
     def _check_webhook(self, viewer: Viewer, webhook_id: str) -> None:
         if self._farm.webhooks.get(webhook_id).owner != viewer.name:
             raise no_webhook(webhook_id)
+
+    def _check_exploration(self, viewer: Viewer, exploration_id: str, relation: Relation) -> None:
+        """Check that the user may read an exploration or, depending on `relation`, change it. An
+        admin may delete a private exploration of another user without reading it."""
+        owner, private = self._farm.explorations.owner(exploration_id)
+        may_change = viewer.changes_of(owner)
+        if relation is Relation.CHANGES_EXPLORATION and may_change:
+            return
+        if not viewer.reads_of(owner, private):
+            raise no_exploration(exploration_id)
+        if relation is Relation.CHANGES_EXPLORATION:
+            raise ForbiddenError(
+                f"the exploration {exploration_id} belongs to {owner}: only its owner and admins "
+                "may change it",
+                hint=f"ask {owner}",
+            )
 
     def _check_job(self, request: Request, viewer: Viewer, relation: Relation) -> None:
         job_id = _well_formed(request, "job_id", _JOB_ID)

@@ -3,8 +3,8 @@ request is answered.
 
 An entry names the operation by its route: `jobs.cancel` for `POST /v1/jobs/{job_id}/cancel`. If the
 route ends without a verb, the HTTP method supplies it (`jobs.add`, `jobs.remove`). The chunks of an
-upload and requests without a user are not logged, because their number would displace all other
-entries.
+upload, the results of an exploration, and requests without a user are not logged, because their
+number would displace all other entries.
 """
 
 from __future__ import annotations
@@ -27,7 +27,11 @@ from farrier_server.gate import CALLER, LOGIN
 _VERBS = {"POST": "add", "DELETE": "remove", "PUT": "change", "PATCH": "change"}
 # A model's id is the hash of its content, which may belong to a private job.
 _MODELS = "/v1/models"
-_PIECE = ("PATCH", "/v1/uploads/{upload_id}")
+_PIECES = {
+    ("PATCH", "/v1/uploads/{upload_id}"),
+    ("PUT", "/v1/explorations/{exploration_id}/area"),
+    ("PUT", "/v1/explorations/{exploration_id}/result"),
+}
 
 _log = logging.getLogger(__name__)
 
@@ -86,7 +90,7 @@ def _entry(scope: Scope, status: int, body: bytes) -> Entry | None:
         return None
     if not route and caller is not None and status == 404:
         return None  # The path belongs to no route.
-    if operation == _PIECE and status < 400:
+    if operation in _PIECES and status < 400:
         return None
     objects = [*scope.get("path_params", {}).values(), _id_in(answer) if status < 400 else ""]
     if operation[1].startswith(_MODELS):

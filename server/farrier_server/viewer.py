@@ -19,6 +19,7 @@ from collections.abc import Sequence
 
 from farrier_farm.access.owners import Claim
 from farrier_farm.access.users import Role, Users
+from farrier_farm.jobs.explorations import ExplorationReader
 from farrier_farm.jobs.jobs import Job
 from farrier_farm.jobs.kinds import JobKind
 from farrier_farm.jobs.search import Shown
@@ -73,7 +74,16 @@ class Viewer:
 
     def changes(self, job: Job) -> bool:
         """Return whether the user may delete the job, or select the version of its artifact."""
-        return job.owner == self.name or self.is_admin
+        return self.changes_of(job.owner)
+
+    def changes_of(self, owner: str) -> bool:
+        """Return whether the user may change or delete an object, such as a job, of `owner`."""
+        return owner == self.name or self.is_admin
+
+    def explorations(self) -> ExplorationReader:
+        """Return the filter that selects the explorations that the user may read, which are those
+        for which `reads_of` is true."""
+        return ExplorationReader(self.name, self.mates, self.is_admin or self.reads_public)
 
     def uses(self, claims: Sequence[Claim]) -> bool:
         """Return whether the user may use a file or model on which users have these `claims`. If

@@ -105,7 +105,9 @@ def test_what_another_user_has_is_unknown(service, as_user):
     job = service.farm.jobs.submit(model, OPTIONS, owner="ann")
     upload = service.farm.blobs.begin(3, "0" * 64, "ann")
     hook = service.farm.webhooks.add("ann", "https://example.org/", ["job.failed"]).id
+    exploration = service.farm.explorations.add("e", {}, {}, ["m"], owner="ann").about.id
     have = {"job_id": job.id, "model_id": model, "upload_id": upload.id, "webhook_id": hook}
+    have["exploration_id"] = exploration
     unknown = {name: text[:-4] + "0000" for name, text in have.items()}
     asked = 0
     for method, path in TABLE:

@@ -17,6 +17,7 @@ import pytest
 from pydantic import BaseModel
 
 from farrier.options import CompileOptions
+from farrier.sdk import explorations as sdk_explorations
 from farrier.sdk import models, users
 from farrier.sdk.models import from_json
 from farrier_server.api import (
@@ -24,6 +25,7 @@ from farrier_server.api import (
     curves,
     devices,
     enrolments,
+    explorations,
     jobs,
     log,
     overview,
@@ -41,6 +43,8 @@ _ANSWERS: dict[str, tuple[type[BaseModel], type[Any]]] = {
     "device": (devices.DeviceView, models.Device),
     "device-invitation": (enrolments.InvitationView, models.DeviceInvitation),
     "device-standing": (enrolments.StandingView, models.DeviceStanding),
+    "exploration": (explorations.ExplorationView, sdk_explorations.Exploration),
+    "exploration-summary": (explorations.SummaryView, sdk_explorations.ExplorationSummary),
     "happening": (devices.DeviceEventView, models.DeviceEvent),
     "job": (jobs.JobView, models.Job),
     "log-line": (log.LogLine, models.LogLine),

@@ -47,19 +47,27 @@ def rows_of(
 
     `figures` are by name of the model and of the shape, `areas` by name of the shape. `clocks` are
     the clock rates in MHz of the shapes that were placed; a row of such a shape has them as `mhz`,
-    and its time in ms at their median as `placed_ms`.
+    and its time in ms at their median as `placed_ms`. A figure of area that not all shapes have is
+    left out, because it cannot be compared.
     """
+    used = {shape: areas[shape] for _, shape in figures}
+    common = [
+        each
+        for each in next(iter(used.values()), {})
+        if all(each in area for area in used.values())
+    ]
+    used = {shape: {each: area[each] for each in common} for shape, area in used.items()}
     all_rows: list[dict[str, Any]] = []
     for model in dict.fromkeys(model for model, _ in figures):
         shapes = [shape for each, shape in figures if each == model]
         of_model = [figures[model, shape] for shape in shapes]
         mhz = [statistics.median(clocks[each]) if clocks.get(each) else None for each in shapes]
-        on_front = front(of_model, [areas[shape] for shape in shapes], mhz)
+        on_front = front(of_model, [used[shape] for shape in shapes], mhz)
         for shape, each, clock, is_best in zip(shapes, of_model, mhz, on_front, strict=True):
             row = {"model": model, "shape": shape, **dataclasses.asdict(each)}
             if clock is not None:
                 row |= {"mhz": list(clocks[shape]), "placed_ms": each.cycles / clock / 1e3}
-            all_rows.append(row | {"area": dict(areas[shape]), "on_front": is_best})
+            all_rows.append(row | {"area": dict(used[shape]), "on_front": is_best})
     return all_rows
 
 

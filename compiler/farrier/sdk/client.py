@@ -45,6 +45,7 @@ from farrier.options import MAX_LAYER_ERROR, TYPICAL_ALONE, CompileOptions
 from farrier.options.shapes import GivenShape, Hot
 from farrier.pytorch.export import exported, is_module
 from farrier.records import KnownSchedule, RuleSummary, numbered_lines
+from farrier.sdk.explorations import FarmExplorations
 from farrier.sdk.models import (
     AuditEntry,
     Choices,
@@ -848,6 +849,13 @@ class Client(Closing):
         path = f"{_path_of(device_id)}/{verb}"
         device: Device = from_json(Device, self._repeated("POST", path))
         return device
+
+    # Explorations
+
+    @property
+    def explorations(self) -> FarmExplorations:
+        """The interface to the explorations of the farm."""
+        return FarmExplorations(self._call, self._repeated)
 
     # Users
 

@@ -1,8 +1,9 @@
-"""The removal of old jobs, of artifacts beyond a total size, and of models that no job uses.
+"""The removal of old jobs and explorations, of artifacts beyond a total size, and of models that no
+job uses.
 
-A call removes at most `MOST` jobs and examines at most that number of models. Indexes by time of
-end or of last use select the candidates, so the cost does not depend on the number of jobs and
-models that stay.
+A call removes at most `MOST` jobs and `MOST` explorations, and examines at most that number of
+models. Indexes by time of end, of last change or of last use select the candidates, so the cost
+does not depend on the number of jobs and models that stay.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import time
 
 from farrier.errors import NotFoundError
 from farrier_farm.jobs.builds import Builds
+from farrier_farm.jobs.explorations import Explorations
 from farrier_farm.jobs.jobs import Jobs
 from farrier_farm.jobs.kinds import JobKind
 from farrier_farm.measurements.measurements import Measurements
@@ -34,6 +36,7 @@ class Retention:
         self,
         settings: Settings,
         jobs: Jobs,
+        explorations: Explorations,
         measurements: Measurements,
         builds: Builds,
         models: Models,
@@ -42,6 +45,7 @@ class Retention:
     ) -> None:
         self._settings = settings
         self._jobs = jobs
+        self._explorations = explorations
         self._measurements = measurements
         self._builds = builds
         self._models = models
@@ -67,8 +71,8 @@ class Retention:
                 self._blobs.discard(artifact, self._references.are_there, age_s)
 
     def apply(self) -> int:
-        """Remove all jobs, artifacts and models that the retention settings no longer keep; return
-        the number of jobs removed."""
+        """Remove all jobs, explorations, artifacts and models that the retention settings no longer
+        keep; return the number of jobs removed."""
         forgotten = 0
         for _ in range(MOST // _AT_ONCE):
             expired = self._outlived()
@@ -80,10 +84,20 @@ class Retention:
                 forgotten += 1
             if len(expired) < _AT_ONCE:
                 break
+        self._forget_explorations()
         self._models.forget_unused(self._references.are_there, self._settings.blob_age_s, MOST)
         return forgotten
 
-    def _outlived(self) -> list[str]:
+    def _forget_explorations(self) -> None:
+        """Remove explorations without a new result for as long as jobs are kept."""
+        for exploration_id in self._explorations.expired(self._oldest_kept(), MOST):
+            with contextlib.suppress(NotFoundError):  # Another worker has removed it meanwhile.
+                self._explorations.remove(exploration_id)
+
+    def _oldest_kept(self) -> float:
+        """Return the Unix time before which ended jobs are removed; 0 if all are kept."""
         age_s = self._settings.job_age_s
-        before = time.time() - age_s if age_s else 0.0
-        return self._jobs.expired(before, self._settings.artifact_bytes, _AT_ONCE)
+        return time.time() - age_s if age_s else 0.0
+
+    def _outlived(self) -> list[str]:
+        return self._jobs.expired(self._oldest_kept(), self._settings.artifact_bytes, _AT_ONCE)

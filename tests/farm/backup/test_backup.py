@@ -21,6 +21,7 @@ from farrier_farm.access.users import Users
 from farrier_farm.backup.backup import MANIFEST, SNAPSHOT, back_up
 from farrier_farm.backup.restore import restore
 from farrier_farm.farm import Farm
+from farrier_farm.jobs.explorations import ExplorationReader
 from farrier_farm.redis import embedded
 from farrier_farm.settings import Settings
 from tests.here import TARGET
@@ -40,6 +41,8 @@ def filled(farm_settings):
         farm.jobs.lease("w", 30)
         for seed in range(50):
             farm.records.add(a_record(seed=seed))
+        exploration = farm.explorations.add("e", {"a": {}}, {"a": {}}, ["m"]).about.id
+        farm.explorations.set_figures(exploration, ("m", "a"), {"cycles": 1})
         load_token(farm_settings, TokenRole.USER, create=True)
         farm.keys.current()
         Users(farm_settings.home).add("ann")
@@ -65,17 +68,21 @@ def started(home):
 
 
 def told(farm):
-    """Return the contents of a farm, job by job, with its blobs."""
+    """Return the contents of a farm, job by job, with its blobs, records and explorations."""
     jobs, _ = farm.jobs.list(limit=200)
     named = {job.id: job for job in jobs}
     blobs = {sha256: path.stat().st_size for sha256, path in farm.blobs.all()}
-    return named, blobs, [record.to_line() for record in farm.records]
+    reader = ExplorationReader("default", set(), public=True)
+    page, _ = farm.explorations.page(reader, limit=10)
+    explorations = [farm.explorations.get(each.id) for each in page]
+    return named, blobs, [record.to_line() for record in farm.records], explorations
 
 
 @pytest.mark.parametrize("name", ["saved", "saved.tar"])
 def test_a_farm_comes_back_as_it_was(filled, new_home, tmp_path, name):
     before = told(filled)
     assert len(before[0]) == 20
+    assert len(before[3]) == 1
     summary = back_up(filled, tmp_path / name)
     assert summary.blobs == len(before[1]) > 20
     private = [tmp_path / name, *(tmp_path / name).rglob("*")]
@@ -119,7 +126,7 @@ def test_what_happens_meanwhile_is_in_it_whole_or_not_at_all(filled, new_home, t
         worker.join()
     restore(tmp_path / "saved", Settings(home=new_home))
     with started(new_home) as farm:
-        jobs, _, _ = told(farm)
+        jobs, *_ = told(farm)
         assert len(jobs) >= 20
         for job in jobs.values():
             farm.blobs.verified(job.model)
