@@ -48,6 +48,8 @@ class Accesses:
         """Return the addresses that an operand names, of all threads."""
         base, offset = _ADDRESS.fullmatch(place).groups()
         address = self._get(base, np.dtype(np.uint64)).astype(np.int64) + int(offset or 0)
+        if base[0] == "%" and self._kernel.bits(base) == 32:
+            address %= 1 << 32
         self._settle()
         return address
 

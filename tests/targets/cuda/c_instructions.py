@@ -330,7 +330,8 @@ class Writer:
     def _place(self, operand, space, nbytes):
         """Return the place that an operand names."""
         base, offset = _ADDRESS.fullmatch(operand).groups()
-        address = f"{self._value(base, 'u64')} + {int(offset or 0)}"
+        kind = "u32" if base[0] == "%" and self._kernel.bits(base) == 32 else "u64"
+        address = f"({kind})({self._value(base, kind)} + {int(offset or 0)})"
         end = f"{nbytes}, {4 * self._number + 1}, &fault, nowhere)"
         if space == "global":
             return f"global_at(arrays, count, {address}, {end}"
