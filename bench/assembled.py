@@ -48,6 +48,9 @@ LARGE = 0.05  # Of a model's operations.
 # nothing, nor does the constant upper word of a matrix descriptor.
 _ADDRESSES = {"add.s64", "mov.b64", "cvt.u32.u64", "or.b64"}
 _WIDE = re.compile(r"\s(?:@!?%p\d+ )?([a-z][\w.]*\.[bsu]64)\s")
+# LLVM extends an index of fewer than 32 bits by a mask. The assembler masks the lower word alone
+# (one LOP3 of SASS) where the mask has no bits in the upper word.
+_MASK = re.compile(r"\sand\.b64\s+%rd\d+, %rd\d+, (\d+);")
 _Known: TypeAlias = dict[str, dict[str, Any]]  # Fields of kernels by the hash of their text.
 
 
@@ -126,8 +129,18 @@ class Assembler:
 
 
 def wide_in_loops(ptx: str) -> set[str]:
-    """Return the 64-bit arithmetic instructions in the loops of a PTX module."""
-    return {wide[1] for line in in_loops(ptx) if (wide := _WIDE.search(line))}
+    """Return the 64-bit arithmetic instructions in the loops of a PTX module, but for zero
+    extensions of an index."""
+    return {
+        wide[1]
+        for line in in_loops(ptx)
+        if (wide := _WIDE.search(line)) and not _is_zero_extension(line)
+    }
+
+
+def _is_zero_extension(line: str) -> bool:
+    mask = _MASK.search(line)
+    return mask is not None and int(mask[1]) < 1 << 32
 
 
 def in_loops(ptx: str) -> list[str]:

@@ -24,6 +24,28 @@ def test_loops_compute_nothing_in_64_bits_but_the_addresses_of_accesses(name):
     assert wide_in_loops(text) <= {"add.s64"}
 
 
+@pytest.mark.parametrize("cpu", ["sm_75", "sm_90a", "sm_120"])
+def test_addresses_of_shared_memory_have_32_bits(cpu):
+    text = ptx_of(render(lower_threads(KERNELS["tiled_product"][0]), cpu), cpu)
+    places = re.findall(r"(?:ld|st)\.shared\S*\s[^\[;]*\[(%[a-z]+)", text)
+    assert places
+    assert set(places) == {"%r"}
+
+
+@pytest.mark.parametrize(
+    ("line", "wide"),
+    [
+        ("and.b64 %rd2, %rd1, 252;", set()),
+        ("and.b64 %rd2, %rd1, 4294967296;", {"and.b64"}),
+        ("and.b64 %rd2, %rd1, -4;", {"and.b64"}),
+        ("and.b64 %rd3, %rd1, %rd2;", {"and.b64"}),
+        ("mul.lo.s64 %rd3, %rd1, %rd2;", {"mul.lo.s64"}),
+    ],
+)
+def test_a_mask_of_the_lower_word_is_the_zero_extension_of_an_index(line, wide):
+    assert wide_in_loops(f"$L__BB0_1:\n\t{line}\n\tbra.uni \t$L__BB0_1;") == wide
+
+
 @pytest.mark.parametrize(("rows", "is_wide"), [(1 << 10, False), (1 << 21, True)])
 def test_the_size_of_an_array_decides_the_width(rows, is_wide):
     x, y = (Buffer(name, DType.F32, (rows, 1 << 10)) for name in "xy")
