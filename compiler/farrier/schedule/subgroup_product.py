@@ -295,59 +295,69 @@ class FragmentLaunch:
     def copy(self, side: int, turn: Expr) -> Stmt:
         """Return the phase that copies a slice of a factor to workgroup memory; each thread copies
         several elements that are neighbours in memory."""
-        source, staged, size = self._sources[side], self.staged[side], self._size[side]
+        source, size = self._sources[side], self._size[side]
         width = self._depth if source.along_terms else size
         several = math.gcd(source.several, width)
         chunks = width // several
+        # Turns ahead of the first ones may be behind the last.
+        last = [e.less(turn, ceildiv(self._k, self._depth))] if self._stages > 1 else []
 
-        def body(point: Expr) -> Stmt:
-            outer, first = e.floordiv(point, chunks), e.mul(e.mod(point, chunks), several)
-
-            def element(part: Expr, is_inside: bool) -> Stmt:
-                inner = e.add(first, part)
-                at, term = (outer, inner) if source.along_terms else (inner, outer)
-                place = (*self._stage(turn), *((term, at) if is_across else (at, term)))
-                value: Expr = e.ReduceOp.SUM.identity(staged.dtype)
-                return Store(
-                    staged, place, self._factor(side, at, term, turn) if is_inside else value
-                )
-
-            at, term = (outer, first) if source.along_terms else (first, outer)
+        def chunk(point: Expr) -> Stmt:
+            outer, inner = e.floordiv(point, chunks), e.mul(e.mod(point, chunks), several)
+            at, term = (outer, inner) if source.along_terms else (inner, outer)
             conditions = within(self._number(side, at), self._sides[side].extent, size)
             conditions += within(self._term(term, turn), self._k, self._depth)
             if source.guard is not None:
                 conditions.append(self._placed(source.guard, side, at, term, turn))
-            if self._stages > 1 and source.is_whole and is_across != source.along_terms:
-                place = (*self._stage(turn), *((term, at) if is_across else (at, term)))
-                target = Tile(staged, place, (len(place) - 1,))
-                copies = self._begun(target, self._factor(side, at, term, turn), source.axis)
-                return under(last, under(conditions, *copies[: 2 if conditions else 1]))
-            copies = [
-                self._unrolled((several,), lambda part, inside=inside: element(part, inside))
-                for inside in (True, False)
-            ]
-            return under(last, under(conditions, *copies[: 2 if conditions else 1]))
+            copied, cleared = self._chunk(side, (at, term), turn, several)
+            return under(last, under(conditions, copied, cleared if conditions else None))
 
-        is_across = self._is_across(side)
-        turns = ceildiv(self._k, self._depth)
-        # Turns ahead of the first ones may be behind the last.
-        last = [e.less(turn, turns)] if self._stages > 1 else []
-        return self._of_threads((size if source.along_terms else self._depth) * chunks, body)
+        return self._of_threads((size if source.along_terms else self._depth) * chunks, chunk)
+
+    def _chunk(
+        self, side: int, first: tuple[Expr, Expr], turn: Expr, several: int
+    ) -> tuple[Stmt, Stmt]:
+        """Return two alternative statements: one copies `several` neighbouring elements of a
+        factor, the other clears their places. `first` is the row or column and the term of the
+        first."""
+        source, staged = self._sources[side], self.staged[side]
+        if self._stages > 1 and source.is_whole and self._is_across(side) != source.along_terms:
+            place = self._place(side, *first, turn)
+            target = Tile(staged, place, (len(place) - 1,))
+            return self._begun(target, self._factor(side, *first, turn), source.axis)
+
+        def element(part: Expr, is_inside: bool) -> Stmt:
+            at, term = first
+            if source.along_terms:
+                term = e.add(term, part)
+            else:
+                at = e.add(at, part)
+            value: Expr = e.ReduceOp.SUM.identity(staged.dtype)
+            if is_inside:
+                value = self._factor(side, at, term, turn)
+            return Store(staged, self._place(side, at, term, turn), value)
+
+        copied = self._unrolled((several,), lambda part: element(part, True))
+        return copied, self._unrolled((several,), lambda part: element(part, False))
+
+    def _place(self, side: int, at: Expr, term: Expr, turn: Expr) -> tuple[Expr, ...]:
+        """Return the position in workgroup memory of an element of a factor, as `_factor` numbers
+        it."""
+        place = (term, at) if self._is_across(side) else (at, term)
+        return (*self._stage(turn), *place)
 
     def _number(self, side: int, at: Expr) -> Expr:
         """Return the global number of row or column `at` of this block's tile."""
         return e.add(e.mul(self._var(("by", "bx")[side]), self._size[side]), at)
 
-    def _begun(self, target: Tile, value: Expr, axis: int) -> list[Stmt]:
+    def _begun(self, target: Tile, value: Expr, axis: int) -> tuple[Stmt, Stmt]:
         """Return two alternative statements: one starts an asynchronous copy to the tile `target`
         of the elements from `value` on along an axis, the other clears the tile."""
         assert isinstance(value, Load)
         source = Tile(value.buffer, value.indices, (axis,))
         dtype = target.buffer.dtype
-        return [
-            Intrinsic(copy_name(dtype), (target, source), True),
-            Intrinsic(clear_name(dtype), (target,), True),
-        ]
+        copied = Intrinsic(copy_name(dtype), (target, source), True)
+        return copied, Intrinsic(clear_name(dtype), (target,), True)
 
     def _term(self, term: Expr, turn: Expr) -> Expr:
         return e.add(e.mul(turn, self._depth), term)
@@ -403,12 +413,15 @@ class FragmentLaunch:
     def loaded(self, side: int, target: Tile, fragment: Expr, step: Expr) -> Stmt:
         """Return the call that loads a fragment of a staged factor: its number along the rows or
         columns, and along the terms."""
-        place = [e.mul(fragment, self._fragment[side]), e.mul(step, self._declared.depth)]
-        across = self._is_across(side)
-        stage = self._stage(self._var("ko"))
-        origin = (*stage, *(place[::-1] if across else place))
-        memory = Tile(self.staged[side], origin, (len(stage), len(stage) + 1))
-        return Intrinsic(load_name(self._declared.name, side, across), (target, memory))
+        memory = self._staged_fragment(side, fragment, step)
+        name = load_name(self._declared.name, side, self._is_across(side))
+        return Intrinsic(name, (target, memory))
+
+    def _staged_fragment(self, side: int, fragment: Expr, step: Expr) -> Tile:
+        """Return the place of a fragment in workgroup memory, as `loaded` numbers it."""
+        at, term = e.mul(fragment, self._fragment[side]), e.mul(step, self._declared.depth)
+        origin = self._place(side, at, term, self._var("ko"))
+        return Tile(self.staged[side], origin, (len(origin) - 2, len(origin) - 1))
 
     # -- results
 

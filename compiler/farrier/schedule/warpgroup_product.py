@@ -195,8 +195,8 @@ class _Launch(FragmentLaunch):
             at, term = (outer, inner) if source.along_terms else (inner, outer)
             value = self._factor(side, at, term, turn)
             assert isinstance(value, Load)
-            stage = self._stage(turn)
-            target = Tile(staged, (*stage, outer, inner), (len(stage), len(stage) + 1))
+            place = self._place(side, at, term, turn)
+            target = Tile(staged, place, (len(place) - 2, len(place) - 1))
             name = fetch_name(staged.dtype, several)
             return Intrinsic(name, (target, Tile(value.buffer, value.indices, axes)), True)
 
@@ -239,15 +239,11 @@ class _Launch(FragmentLaunch):
         return [*super()._products(), Barrier(MemoryScope.WARPGROUP, 0)]
 
     def _multiply(self, group: tuple[Expr, Expr]) -> Stmt:
-        declared, stage = self._declared, self._stage(self._var("ko"))
-        across = [self._is_across(side) for side in (0, 1)]
-        axes = len(stage), len(stage) + 1
+        declared, across = self._declared, [self._is_across(side) for side in (0, 1)]
 
         def factor(side: int, at: Expr, step: Expr) -> Tile:
             fragment = e.add(e.mul(group[side], self._each[side]), at)
-            place = [e.mul(fragment, self._fragment[side]), e.mul(step, declared.depth)]
-            origin = (*stage, *(place[::-1] if across[side] else place))
-            return Tile(self.staged[side], origin, axes)
+            return self._staged_fragment(side, fragment, step)
 
         def multiply(step: Expr, row: Expr, column: Expr) -> Stmt:
             factors = factor(0, row, step), factor(1, column, step)
