@@ -63,7 +63,7 @@ def test_every_link_of_a_page_leads_to_a_file(page):
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_every_command_that_a_page_shows_exists_with_its_options(page):
     from farrier.cli.app import build
-    from farrier_device.agent import _parser
+    from farrier_device.agent_options import parser
 
     commands = typer.main.get_command(build()).commands
     for verb, words in _commands(page):
@@ -77,7 +77,7 @@ def test_every_command_that_a_page_shows_exists_with_its_options(page):
             for option in (*parameter.opts, *parameter.secondary_opts)
         }
         if verb == "device":
-            options = set(_parser()._option_string_actions)
+            options = set(parser()._option_string_actions)
         shown = {word for word in words if re.fullmatch(r"--?[a-z][\w-]*", word)}
         assert shown <= options | {"--help"}, f"farrier {verb}: {shown - options}"
 
@@ -104,11 +104,11 @@ def test_the_readme_fits_a_few_screens_and_shows_what_farrier_is_for():
 
 
 def test_the_agent_s_options_on_the_page_on_farms_exist():
-    from farrier_device.agent import _parser
+    from farrier_device.agent_options import parser
 
     text = (ROOT / "docs/operate/setup.md").read_text().replace("\\\n", " ")
     (line,) = re.findall(r"^    (?:\w+=\S+ )?farrier-device (.*)$", text, re.MULTILINE)
-    _parser().parse_args(line.split())
+    parser().parse_args(line.split())
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
