@@ -254,6 +254,15 @@ class CompilerError(FarrierError):
     http_status = 500
 
 
+class StackError(CompilerError):
+    """An error: the target has too little memory for the model together with its stack, which takes
+    `stack_bytes` bytes. Without the stack, the model would fit."""
+
+    def __init__(self, message: str, *, hint: str = "", stack_bytes: int) -> None:
+        super().__init__(message, hint=hint)
+        self.stack_bytes = stack_bytes
+
+
 def problem_of(error: FarrierError) -> dict[str, str]:
     """Return an error as a JSON object (problem+json), in which processes exchange errors."""
     return {"code": error.code, "detail": error.message, "hint": error.hint}

@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Generator, Mapping, Sequence
 from typing import Unpack
 
+from farrier.artifact.schedules import stack_bytes_of
 from farrier.compilation.importing import has_float_form, named_sizes, warn_of_failures
 from farrier.compilation.session import Resources, Session, open_session
 from farrier.compilation.settings import resolve_options
@@ -25,7 +26,7 @@ from farrier.compilation.verification import make_verifier, race_engines, start_
 from farrier.compile_pool import Kernels, lowered, note_instructions
 from farrier.compile_pool.choose import default_schedules
 from farrier.compile_pool.slow import messages, slow_of_forms
-from farrier.errors import ArtifactError
+from farrier.errors import ArtifactError, StackError
 from farrier.frontends.builder import Source, placed
 from farrier.frontends.onnx.model.file import Model, model_of
 from farrier.ir.collection import no_collection
@@ -83,7 +84,7 @@ def compile_model(
             source, options, name=name, as_floats=as_floats, tunes=options.tunes, **resources
         ) as session,
     ):
-        return _build(session, _specialize_all(session), against)
+        return _compile_to_fit(session, against)[-1]
 
 
 def improved_models(
@@ -105,9 +106,13 @@ def improved_models(
     FarrierError.
     """
     with open_session(model, options, tunes=True, **resources) as session:
-        current = _specialize_all(session, since)
+        if since is not None:
+            session = session.leaving(stack_bytes_of(since.schedules))
         if begins and since is None:
-            yield _build(session, current, against)
+            session, current, artifact = _compile_to_fit(session, against)
+            yield artifact
+        else:
+            current = _specialize_all(session, since)
         for round_ in rounds:
             # If there are hot sizes, only their specializations are tuned.
             general, hot = (current[:1], current[1:]) if session.hot else ([], current)
@@ -116,6 +121,23 @@ def improved_models(
             if not all(new.variant.is_same_code(old.variant) for old, new in pairs):
                 yield _build(session, better, against)
             current = better
+
+
+def _compile_to_fit(
+    session: Session, against: Sequence[str]
+) -> tuple[Session, list[Specialization], Artifact]:
+    """Compile the model, and again with as much memory left free as its stack takes if it does not
+    fit the target otherwise. Return the session of the last compilation, with its specializations
+    and its artifact. Raises StackError if the values of the model cannot leave that much."""
+    while True:
+        specializations = _specialize_all(session)
+        try:
+            return session, specializations, _build(session, specializations, against)
+        except StackError as error:
+            if error.stack_bytes <= session.settings.stack_bytes:
+                raise
+            session.listener(Warned(f"{error.message}; it is compiled again"))
+            session = session.leaving(error.stack_bytes)
 
 
 def _specialize_all(session: Session, since: Artifact | None = None) -> list[Specialization]:

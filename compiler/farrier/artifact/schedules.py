@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from farrier.errors import ArtifactError
 from farrier_device import codec
+from farrier_device.codec import Natural
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -19,10 +20,16 @@ class Schedules:
     """The schedules of one form of the model, for all sizes or for a hot size (one with code of its
     own): the best known `algorithms` of convolutions, by layer key, and the `decisions` of each
     kernel, by task key. A task of a hot size that is missing is computed by a kernel of the form
-    for all sizes."""
+    for all sizes. `stack_bytes` is as in `passes.settings.Settings`."""
 
     algorithms: Mapping[str, str]
     decisions: Mapping[str, Mapping[str, int]]
+    stack_bytes: Natural = 0
+
+
+def stack_bytes_of(forms: Iterable[Schedules]) -> int:
+    """Return the memory, in bytes, that all forms of the model leave free for the stack."""
+    return max((form.stack_bytes for form in forms), default=0)
 
 
 def to_json(variants: Iterable[Schedules]) -> str:

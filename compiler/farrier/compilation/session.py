@@ -87,6 +87,11 @@ class Session:
         form for any size."""
         return self.settings if sizes else for_any_size(self.settings, self.hot)
 
+    def leaving(self, stack_bytes: int) -> Session:
+        """Return the session for a compilation that leaves this much memory free for the stack."""
+        settings = dataclasses.replace(self.settings, stack_bytes=stack_bytes)
+        return dataclasses.replace(self, settings=settings)
+
     def imported_at(self, sizes: Mapping[str, int]) -> ImportedModel:
         """Import the model a second time, specialized to these sizes of its open dims."""
         with self.steps("import") as step:

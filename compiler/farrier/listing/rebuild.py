@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import TypeVar
 
+from farrier.artifact.schedules import stack_bytes_of
 from farrier.compile_pool import CompilePool, helpers_for, lowered
 from farrier.errors import ArtifactError
 from farrier.frontends.builder import ImportedModel, placed, with_states
@@ -109,4 +110,5 @@ def _settings(options: CompileOptions, artifact: Artifact) -> Settings:
         )
     threads, _ = target.backend.threads(manifest.backend)
     precision = parse_precision(manifest.precision)
-    return Settings(target, threads, options.max_layer_error, precision)
+    stack_bytes = stack_bytes_of(artifact.schedules)
+    return Settings(target, threads, options.max_layer_error, precision, stack_bytes=stack_bytes)

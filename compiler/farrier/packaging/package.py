@@ -377,6 +377,7 @@ def _schedules(variant: Variant) -> Schedules:
     return Schedules(
         algorithms={key: way.value for key, way in ways},
         decisions={key: dict(choice.decisions) for key, choice in variant.choices.items()},
+        stack_bytes=variant.settings.stack_bytes,
     )
 
 

@@ -20,6 +20,8 @@ class Settings:
     layer to the convolution algorithm that was measured to be fastest. `beside_hot` is true for the
     general code of a model that also has specialized code for its most frequent (hot) sizes: the
     general code is then optimized for small size rather than for the last percents of speed.
+    `stack_bytes` is the memory that the values of the model must leave free for its stack; 0 if the
+    stack is not measured yet.
     """
 
     target: Target
@@ -28,6 +30,7 @@ class Settings:
     precision: Precision = Precision.F32
     algorithms: Mapping[str, Algorithm] = dataclasses.field(default_factory=dict)
     beside_hot: bool = False
+    stack_bytes: int = 0
 
     def algorithm_of(self, layer: Layer) -> Algorithm:
         """Return the best algorithm of a layer by measurement if it is allowed, else the fastest

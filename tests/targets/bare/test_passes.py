@@ -9,13 +9,19 @@ import re
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 import farrier
-from farrier.errors import CompilerError
+from farrier.errors import CompilerError, StackError
 from farrier.frontends.builder import Declared, Source
+from farrier.frontends.onnx.model.file import model_of
 from farrier.ir.types import DType
+from farrier.listing.rebuild import rebuild
 from farrier.ops import run_graph
 from farrier.ops.fixed_point import LARGEST_SUM
+from farrier.options import CompileOptions
+from farrier.pipeline import compile_model
+from farrier.progress import Warned
 from farrier.targets import parse_target
 from farrier.targets.bare.boards import BOARDS
 from farrier.targets.bare.cores import CORES
@@ -277,10 +283,53 @@ def test_a_model_is_computed_in_patches_only_if_it_does_not_fit_otherwise():
 @pytest.mark.long
 @needs_qemu
 def test_a_model_for_whose_stack_no_ram_is_left_is_refused():
-    model = windows(8, 1, 1, (24, 24))
+    """A model whose only image has one line cannot be computed in patches."""
+    model = windows(8, 1, 1, (1, 24))
     part = BarePart.of_json(farrier.compile(model, target=BOARD, verify=False).manifest.backend)
-    with pytest.raises(
-        CompilerError, match=r"more than the board has, [\d,]+ of them for the stack"
-    ):
+    with pytest.raises(StackError, match=r"more than the board has, [\d,]+ of them for the stack"):
         farrier.compile(model, target=board_with(part.arena.nbytes + 256), verify=False)
     farrier.compile(model, target=board_with(part.arena.nbytes + 4096), verify=False)
+
+
+def shrinking():
+    """Return an ONNX model of two convolutions of bytes, with the larger image between them."""
+    rng = np.random.default_rng(5)
+    constants = {"scale": np.float32(0.1), "zero": np.int8(-3), "none": np.int8(0)}
+    for name, shape in {"v": (16, 3, 3, 3), "w": (8, 16, 3, 3)}.items():
+        constants[name] = rng.integers(-128, 128, shape).astype(np.int8)
+
+    def convolution(x, weights, y, **attrs):
+        operands = [x, "scale", "zero", weights, "scale", "none", "scale", "zero"]
+        return helper.make_node("QLinearConv", operands, [y], pads=[1] * 4, **attrs)
+
+    nodes = [convolution("x", "v", "large"), convolution("large", "w", "y", strides=[2, 2])]
+    x = helper.make_tensor_value_info("x", TensorProto.INT8, (1, 3, 64, 24))
+    y = helper.make_tensor_value_info("y", TensorProto.INT8, (1, 8, 32, 12))
+    arrays = [numpy_helper.from_array(np.array(array), name) for name, array in constants.items()]
+    graph = helper.make_graph(nodes, "shrinking", [x], [y], arrays)
+    opsets = [helper.make_opsetid("", 18)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
+
+
+@pytest.mark.long
+@needs_qemu
+def test_a_model_for_whose_stack_no_ram_is_left_is_computed_in_patches():
+    """The stack is in the artifact, so that the same code can be compiled from it again."""
+    model = shrinking()
+    whole = farrier.compile(model, target=BOARD, verify=False)
+    arena = BarePart.of_json(whole.manifest.backend).arena.nbytes
+    board = board_with(arena + 256)
+    messages = []
+    options = CompileOptions(target=board, verify=False)
+    artifact = compile_model(model, options, listener=messages.append)
+    warnings = [event.message for event in messages if isinstance(event, Warned)]
+    assert [message for message in warnings if message.endswith("; it is compiled again")]
+    part = BarePart.of_json(artifact.manifest.backend)
+    [note] = part.notes
+    assert "are computed in 2 patches" in note
+    assert part.arena.nbytes < arena
+    x = np.random.default_rng(6).integers(-128, 128, (1, 3, 64, 24)).astype(np.int8)
+    np.testing.assert_array_equal(artifact.run({"x": x})["y"], whole.run({"x": x})["y"])
+    assert artifact.schedules[0].stack_bytes > 256
+    rebuilt, _ = rebuild(model_of(model), options, artifact, lambda _: None)
+    assert rebuilt.is_same

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from farrier.errors import CompilerError
+from farrier.errors import CompilerError, StackError
 from farrier.ir.dim import typical
 from farrier.ir.graph import Value
 from farrier.ir.types import DType
@@ -20,9 +20,9 @@ from farrier.targets.cpu.assemble import Plan
 def check_fit(
     planned: Plan, part: BarePart, code_bytes: int, stack_bytes: int, target: BareTarget
 ) -> None:
-    """Raise CompilerError if the model needs more flash or RAM than the board has. The error names
-    the layer that takes the largest part, and suggests changes. `stack_bytes` is 0 if the stack was
-    not measured."""
+    """Raise CompilerError if the model needs more flash or RAM than the board has, and StackError
+    if it would fit without its stack. The error names the layer that takes the largest part, and
+    suggests changes. `stack_bytes` is 0 if the stack was not measured."""
     ram, flash = part.arena.nbytes + stack_bytes, part.params + code_bytes
     lacks: list[str] = []
     hints: list[str] = []
@@ -31,14 +31,17 @@ def check_fit(
         stack = f", {stack_bytes:,} of them for the stack" if stack_bytes else ""
         lacks.append(_lack("RAM", ram, target.ram_bytes) + stack + even + _busiest(planned))
         hints += _smaller_values(planned, ram, target)
-    if target.flash_bytes and flash > target.flash_bytes:
+    lacks_flash = target.flash_bytes and flash > target.flash_bytes
+    if lacks_flash:
         lacks.append(_lack("flash", flash, target.flash_bytes) + _heaviest(planned.program))
         hints += _smaller_weights(planned.program)
-    if lacks:
-        raise CompilerError(
-            f"the model does not fit {target.core}: it needs {'; and '.join(lacks)}",
-            hint=", or ".join((*dict.fromkeys(hints), _roomy(ram, flash))),
-        )
+    if not lacks:
+        return
+    message = f"the model does not fit {target.core}: it needs {'; and '.join(lacks)}"
+    hint = ", or ".join((*dict.fromkeys(hints), _roomy(ram, flash)))
+    if part.arena.nbytes <= target.ram_bytes and not lacks_flash:
+        raise StackError(message, hint=hint, stack_bytes=stack_bytes)
+    raise CompilerError(message, hint=hint)
 
 
 def _lack(memory: str, needed: int, there: int) -> str:

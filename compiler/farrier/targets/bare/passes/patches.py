@@ -19,7 +19,7 @@ from farrier.targets.bare.layers import layer_name
 from farrier.targets.bare.passes.strips import Prefix, in_patches, prefixes, products
 
 _LEAST_STACK = 256  # The bytes of stack that the smallest model takes.
-_ROOM = 4 << 10  # The bytes of RAM that are left for the stack of a model in patches.
+_ROOM = 4 << 10  # The bytes of RAM left for the stack of a model in patches if it is not measured.
 
 
 class _Choice(NamedTuple):
@@ -34,10 +34,11 @@ class _Choice(NamedTuple):
 
 
 def patches(graph: Graph, settings: Settings) -> Graph:
-    """Compute the first layers in patches if the model does not fit the board's RAM otherwise. A
-    choice is a last layer and a number of patches. Of all choices that fit, the one with the fewest
-    additional multiply-adds is taken; if none fits, the one with the least RAM. The memory of each
-    choice is planned after all remaining passes.
+    """Compute the first layers in patches if the model does not fit the board's RAM otherwise,
+    together with its stack if that is measured (`Settings.stack_bytes`). A choice is a last layer
+    and a number of patches. Of all choices that fit, the one with the fewest additional
+    multiply-adds is taken; if none fits, the one with the least RAM. The memory of each choice is
+    planned after all remaining passes.
 
     Before and after: see `in_patches`.
     """
@@ -46,9 +47,9 @@ def patches(graph: Graph, settings: Settings) -> Graph:
     target = settings.target
     if not isinstance(target, BareTarget) or not target.ram_bytes:
         return graph
-    search = _Search(graph, settings, target.ram_bytes - _ROOM)
+    search = _Search(graph, settings, target.ram_bytes - (settings.stack_bytes or _ROOM))
     whole = search.arena(graph)
-    if whole + _LEAST_STACK <= target.ram_bytes:
+    if whole + (settings.stack_bytes or _LEAST_STACK) <= target.ram_bytes:
         return graph
     choice = search.best()
     if choice is None or choice.nbytes >= whole:
