@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from farrier.targets.bare.linking import FIRMWARE
+from farrier.targets.bare.c_compiler import FIRMWARE
 from farrier_device import codec
 from farrier_device.boards.board import Board, Description, FaultError, HungError, UnfitError
 from farrier_device.boards.frames import Frame, Reader, encode

@@ -130,7 +130,8 @@ def run_elf(artifact, inputs, folder):
 def run_c(artifact, inputs, folder):
     """Compile the exported library into a program of its own, with a C file of the user's."""
     from farrier.targets.bare.boards import BOARDS
-    from farrier.targets.bare.linking import FIRMWARE, linker_script
+    from farrier.targets.bare.c_compiler import FIRMWARE
+    from farrier.targets.bare.linking import linker_script
 
     for name, content in artifact.export("c", name="net").files.items():
         (folder / name).write_bytes(content)

@@ -11,22 +11,13 @@ from pathlib import Path
 from farrier.errors import CompilerError
 from farrier.llvm import zig
 from farrier.targets.bare.boards import Board, Region
-from farrier.targets.bare.cores import CORES, Core
+from farrier.targets.bare.c_compiler import FIRMWARE, compile_c, compiled
+from farrier.targets.bare.cores import CORES
 from farrier.targets.bare.elf import undefined_symbols
 from farrier.targets.bare.part import BarePart
 from farrier.targets.c_header import AROUND_ENTRY
 from farrier_device.boards.board import ALIGNMENT
 from farrier_device.boards.image import BoardImage, ImageError
-
-FIRMWARE = Path(__file__).parent / "firmware"
-# Freestanding code without a library, with each function in a section of its own, so that the
-# linker can drop unused ones. Loops must not become calls of `memcpy`, since within `memcpy` that
-# would not end.
-_C = (
-    *("-std=c11", "-O2", "-ffreestanding", "-fno-builtin", "-nostdlib", "-fno-sanitize=all"),
-    *("-ffunction-sections", "-fdata-sections", "-fno-stack-protector", "-fno-unwind-tables"),
-    *("-fno-asynchronous-unwind-tables", "-g0"),
-)
 
 
 def glue(name: str, part: BarePart) -> str:
@@ -184,15 +175,6 @@ def _compile_check(
     compile_c(folder, CORES[board.core], FIRMWARE / "check.c", macros)
 
 
-@functools.cache
-def compiled(core: str, source: str) -> bytes:
-    """Return the object file of a C source in `firmware/`, which does not depend on the model."""
-    with tempfile.TemporaryDirectory(prefix="farrier-firmware-") as at:
-        folder = Path(at)
-        compile_c(folder, CORES[core], FIRMWARE / source)
-        return (folder / source).with_suffix(".o").read_bytes()
-
-
 def _check_header(part: BarePart, name: str, returned: tuple[Sequence[int], Sequence[int]]) -> str:
     """Return the C header through which `firmware/check.c` calls a particular model."""
 
@@ -209,19 +191,6 @@ def _check_header(part: BarePart, name: str, returned: tuple[Sequence[int], Sequ
 int32_t {name}_run(void *arena);
 #define MODEL_RUN {name}_run
 """
-
-
-def compile_c(
-    folder: Path, core: Core, source: str | Path, macros: Mapping[str, int] | None = None
-) -> None:
-    """Compile a C source to an object file of the same name in `folder`."""
-    target = ["cc", "-target", core.c_target, f"-mcpu={core.c_cpu}"]
-    if core.abi:
-        target.append(f"-mabi={core.abi}")
-    defined = [f"-D{name}={value}" for name, value in (macros or {}).items()]
-    output = Path(source).with_suffix(".o").name
-    words = [*target, *_C, "-I.", f"-I{FIRMWARE}", *defined, "-c", source, "-o", output]
-    zig.run(words, folder, f"{Path(source).name} does not compile")
 
 
 def link(folder: Path, board: Board, objects: Sequence[str]) -> bytes:

@@ -11,8 +11,9 @@ from pathlib import Path
 
 from farrier.errors import UsageError
 from farrier.targets.bare.boards import BOARDS, Board, Region
+from farrier.targets.bare.c_compiler import FIRMWARE, compile_c, compiled
 from farrier.targets.bare.cores import CORES
-from farrier.targets.bare.linking import FIRMWARE, compile_c, compiled, link
+from farrier.targets.bare.linking import link
 from farrier.targets.exporting import Exported
 from farrier_device import codec
 from farrier_device.boards.board import Description
