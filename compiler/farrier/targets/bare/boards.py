@@ -69,10 +69,12 @@ class Line:
 class Disk:
     """The properties of a board that appears as a USB disk and is programmed by a UF2 file for its
     `family`. `boot` are the words after the vector table by which its boot loader recognizes a
-    program."""
+    program. `second_stage` is the address of the second stage (`second_stage.py`) if its boot
+    loader needs one, else None."""
 
     family: int
     boot: tuple[int, ...] = ()
+    second_stage: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -126,6 +128,8 @@ _MPS2_LINE = Line(Uart.CMSDK, 0x4000_4000, 25_000)
 # RP2350 datasheet, 5.5.3 and 5.9.5.1: the UF2 family of secure programs for the Arm cores, and the
 # block that marks a program as such.
 _RP2350_DISK = Disk(0xE48B_FF59, (0xFFFF_DED3, 0x1021_0142, 0x0000_01FF, 0x0000_0000, 0xAB12_3579))
+# RP2040 datasheet, 2.8.1 and 2.8.4.2: the second stage at the start of flash, and the UF2 family.
+_RP2040_DISK = Disk(0xE48B_FF56, second_stage=0x1000_0000)
 _FLASH = Region(0x0, 4 * _M)
 _RAM = Region(0x2000_0000, 4 * _M)
 
@@ -206,6 +210,7 @@ BOARDS: Mapping[str, Board] = {
         Region(0x1000_0100, 2 * _M - 256),
         Region(0x2000_0000, 264 * _K),
         "Raspberry Pi RP2040 datasheet: 133 MHz, 264 KB of SRAM; the 2 MB of flash of a Pico",
+        disk=_RP2040_DISK,
     ),
     "rp2350": Board(
         "cortex-m33",

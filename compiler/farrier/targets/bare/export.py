@@ -44,7 +44,8 @@ def export(exported: Exportable, form: str, board: str) -> Exported:
     if form == "uf2" and named is not None and named.disk is None:
         disks = [each for each, there in BOARDS.items() if there.disk is not None]
         raise UsageError(
-            f"{board} takes no UF2 file", hint=f"--format elf; boards that take one: {disks[0]}"
+            f"{board} takes no UF2 file",
+            hint=f"--format elf; boards that take one: {', '.join(disks)}",
         )
     [code] = exported.code.objects
     joined = library(part, code.content, bytes(exported.params), word)

@@ -10,11 +10,12 @@ from pathlib import Path
 
 from farrier.errors import CompilerError
 from farrier.llvm import zig
-from farrier.targets.bare.boards import Board, Region
+from farrier.targets.bare.boards import Board, Disk, Region
 from farrier.targets.bare.c_compiler import FIRMWARE, compile_c, compiled
 from farrier.targets.bare.cores import CORES
 from farrier.targets.bare.elf import undefined_symbols
 from farrier.targets.bare.part import BarePart
+from farrier.targets.bare.second_stage import STAGE_BYTES, second_stage
 from farrier.targets.c_header import AROUND_ENTRY
 from farrier_device.boards.board import ALIGNMENT
 from farrier_device.boards.image import BoardImage, ImageError
@@ -114,17 +115,24 @@ def check_image(part: BarePart, joined: bytes, board: Board, name: str = MODEL) 
         returned = part.arena.offsets[len(part.inputs) :], part.outputs
         _compile_check(folder, part, board, name, returned)
         objects = ["start.o", "check.o", "library.o"]
-        if board.disk is not None and board.disk.boot:
-            words = ", ".join(f"{word:#x}u" for word in board.disk.boot)
-            (folder / "boot.c").write_text(_BOOT.format(words=words))
+        if board.disk is not None:
+            (folder / "boot.c").write_text(_boot(board, board.disk))
             compile_c(folder, CORES[part.core], "boot.c")
             objects.append("boot.o")
         return link(folder, board, objects)
 
 
-_BOOT = """\
-__attribute__((section(".boot"), used, aligned(4))) const unsigned boot[] = {{{words}}};
-"""
+def _boot(board: Board, disk: Disk) -> str:
+    """Return the C source of the constants that the boot loader of a board looks for: the words by
+    which it recognizes a program, and the bytes of its second stage."""
+    stage = b"" if disk.second_stage is None else second_stage(board.core, board.flash.address)
+    constants = {("unsigned", "boot"): disk.boot, ("unsigned char", "second_stage"): tuple(stage)}
+    return "".join(
+        f'__attribute__((section(".{name}"), used, aligned(4)))\n'
+        f"const {kind} {name}[] = {{{', '.join(map(hex, numbers))}}};\n"
+        for (kind, name), numbers in constants.items()
+        if numbers
+    )
 
 
 @functools.lru_cache(maxsize=64)
@@ -209,6 +217,10 @@ def linker_script(board: Board) -> str:
     if board.vectors is not None:
         memories["VECTORS (rx)"] = vectors
         place = "VECTORS"
+    stage = ""
+    if board.disk is not None and board.disk.second_stage is not None:
+        memories["STAGE (rx)"] = Region(board.disk.second_stage, STAGE_BYTES)
+        stage = "  .second_stage : { KEEP(*(.second_stage)) } > STAGE\n"
     regions = "\n".join(
         f"  {name} : ORIGIN = {region.address:#x}, LENGTH = {region.nbytes:#x}"
         for name, region in memories.items()
@@ -219,7 +231,7 @@ MEMORY {{
 {regions}
 }}
 SECTIONS {{
-  .vectors : {{ KEEP(*(.vectors)) KEEP(*(.boot)) }} > {place}
+{stage}  .vectors : {{ KEEP(*(.vectors)) KEEP(*(.boot)) }} > {place}
   .text : {{ *(.text .text.*) *(.rodata .rodata.* .srodata .srodata.*) }} > FLASH
   .ARM.exidx : {{ *(.ARM.exidx .ARM.exidx.*) }} > FLASH
   .image {board.flash.address + _IMAGE_AT:#x} : {{ KEEP(*(.image)) }} > FLASH

@@ -2,7 +2,8 @@
 USB.
 
 Each block of 512 bytes carries 256 bytes of the program and their address (Microsoft, "USB Flashing
-Format").
+Format"). The blocks leave no gap: the RP2040 decides by the number of a block when it erases flash,
+so that after a gap it would erase the wrong places (RP2040 datasheet, erratum E14).
 """
 
 from __future__ import annotations
@@ -29,12 +30,15 @@ def uf2_of(program: bytes, family: int) -> bytes:
 
 
 def _pages(program: bytes) -> dict[int, bytearray]:
-    """Return the 256-byte pages that a program occupies, by address. Bytes between its segments are
-    zero."""
-    pages: dict[int, bytearray] = {}
-    for begin, content in loaded(program):
+    """Return the 256-byte pages from the first to the last byte of a program, by address. Bytes
+    between its segments are zero."""
+    segments = list(loaded(program))
+    first = min(begin for begin, _ in segments) // _PAGE_BYTES * _PAGE_BYTES
+    end = max(begin + len(content) for begin, content in segments)
+    pages = {at: bytearray(_PAGE_BYTES) for at in range(first, end, _PAGE_BYTES)}
+    for begin, content in segments:
         for at, piece in _pieces(begin, content):
-            page = pages.setdefault(at - at % _PAGE_BYTES, bytearray(_PAGE_BYTES))
+            page = pages[at - at % _PAGE_BYTES]
             page[at % _PAGE_BYTES : at % _PAGE_BYTES + len(piece)] = piece
     return pages
 
