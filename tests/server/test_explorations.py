@@ -164,6 +164,7 @@ def test_files_are_the_chart_and_the_descriptions(service, client):
     assert any(MARKUP in (each.text or "") for each in drawn.iter())
     answer = http.get(f"{path}/description", params={"shape": MARKUP})
     assert answer.headers["content-type"].startswith("application/toml")
+    assert 'filename="_img_src_nowhere____.toml"' in answer.headers["content-disposition"]
     assert to_json(read(answer.text)) == shape
     assert http.get(f"{path}/description", params={"shape": "other"}).status_code == 404
 

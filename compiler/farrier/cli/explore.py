@@ -63,8 +63,21 @@ def explore(
         ),
     ] = Area.DESCRIPTION,
     server: Annotated[
-        str | None, typer.Option(help="Compile as jobs of a farm; URL of its server.")
+        str | None,
+        typer.Option(
+            help="Compile as jobs of a farm, whose dashboard shows the results; URL of its server."
+        ),
     ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(help="Name on the dashboard; default: the name of the folder."),
+    ] = None,
+    private: Annotated[
+        bool,
+        typer.Option(
+            "--private", help="Keep the exploration and its jobs on the farm to yourself."
+        ),
+    ] = False,
 ) -> None:
     """Compare shapes of accelerators by cycles and area.
 
@@ -72,13 +85,23 @@ def explore(
     and a second run continues from there.
     """
     from farrier.hardware.explore import Exploration
+    from farrier.hardware.published import Publication
     from farrier.sdk.client import Client
 
+    if server is None and (private or name is not None):
+        option = "--private" if private else "--name"
+        raise UsageError(f"{option} is for an exploration on a farm", hint="add --server URL")
     for each in model:
         check_is_file(each)
     distinct = _shapes(shapes, vary or [])
     with Client(server) if server else contextlib.nullcontext() as client:
-        exploration = Exploration(distinct, model, output, trials=trials, seed=seed, client=client)
+        shown_name = name or output.resolve().name or "exploration"
+        publication = Publication(client, shown_name, private) if client else None
+        exploration = Exploration(
+            distinct, model, output, trials=trials, seed=seed, publication=publication
+        )
+        if exploration.url:
+            typer.echo(f"the results are shown at {exploration.url}", err=True)
         if area is not Area.DESCRIPTION:
             for shape, counted in exploration.synthesize(places=area is Area.PLACE):
                 typer.echo(f"{shape.name}: {_counted(counted)}", err=True)

@@ -22,6 +22,7 @@ from farrier.hardware.artifact_figures import figures_of
 from farrier.hardware.chart import chart
 from farrier.hardware.figures import Figures, area_of, rows_of
 from farrier.hardware.kept import Kept
+from farrier.hardware.published import Publication, Published, publish
 from farrier.options import CompileOptions
 from farrier.progress import Listener
 from farrier.records import FileRecords
@@ -68,11 +69,12 @@ class Exploration:
         *,
         trials: int | None = None,
         seed: int = 0,
-        client: Client | None = None,
+        publication: Publication | None = None,
     ) -> None:
-        """Prepare the candidates. Raises FarrierError if a model cannot be read or the folder
-        cannot be written."""
-        self._shapes, self._folder, self._client = shapes, folder, client
+        """Prepare the candidates. With a `publication` they become jobs of its server, where the
+        exploration and its results are stored too. Raises FarrierError if a model cannot be read,
+        the folder cannot be written, or the server does not store the exploration."""
+        self._shapes, self._folder, self._publication = shapes, folder, publication
         self._areas: dict[str, dict[str, int]] = {each.name: area_of(each) for each in shapes}
         self._clocks: dict[str, list[float]] = {}  # MHz of each placement, by shape.
         self._results: list[Result] = []
@@ -88,10 +90,20 @@ class Exploration:
             write_text_atomically(folder / "shapes" / f"{shape.name}.toml", text)
             options = CompileOptions(to_text(described(shape)), trials=trials, seed=seed)
             for model, content in zip(models, contents, strict=True):
-                key = entry_key(content, options, {}) + (client.url if client else "")
+                key = entry_key(content, options, {}) + _place_of(publication)
                 self.candidates.append(Candidate(shape, model, options, key))
         self._kept = Kept(folder / "results.jsonl")
         self._records = FileRecords(folder / "records.jsonl")
+        self._published: Published | None = None
+        if publication is not None:
+            keys = [each.key for each in self.candidates]
+            names_shown = list(self._names.values())
+            self._published = publish(publication, shapes, names_shown, keys, self._kept)
+
+    @property
+    def url(self) -> str:
+        """The URL of the exploration's page on the server; "" without a server."""
+        return "" if self._published is None else self._published.url
 
     def synthesize(self, *, places: bool = False) -> Iterator[tuple[Accelerator, dict[str, Any]]]:
         """Add the cells of an ECP5 to the area of each shape, and with `places` the clocks that
@@ -115,12 +127,14 @@ class Exploration:
             if clocks := area.pop("mhz", None):
                 self._clocks[shape.name] = clocks
             self._areas[shape.name] |= area
+            if self._published is not None:
+                self._published.add_area(shape.name, counted)
             yield shape, counted
 
     def run(self, listening: Listening) -> Iterator[Result]:
         """Compile the candidates, in this process or as jobs of the farm, and yield each result
         once it is saved and shown in the folder. Raises FarrierError."""
-        jobs = self._submitted(self._client) if self._client else {}
+        jobs = self._submitted(self._publication) if self._publication else {}
         for candidate in self.candidates:
             kept = self._kept.get(candidate.key)
             if kept is None:
@@ -132,54 +146,51 @@ class Exploration:
             result = Result(candidate, figures, kept is not None)
             self._results.append(result)
             self._show()
+            if self._published is not None:
+                self._published.add_figures(*self._pair(candidate), figures)
             yield result
 
     def _figures(
         self, candidate: Candidate, jobs: Mapping[str, str], listener: Listener
     ) -> Figures:
-        if self._client is None:
+        if self._publication is None:
             model = Model.of_path(candidate.model)
             return figures_of(
                 pipeline.compile_model(
                     model, candidate.options, records=self._records, listener=listener
                 )
             )
-        self._client.wait(jobs[candidate.key])
+        client = self._publication.client
+        client.wait(jobs[candidate.key])
         with tempfile.TemporaryDirectory(prefix="farrier-explore-") as folder:
             path = Path(folder) / "model.farrier"
-            return figures_of(load(self._client.fetch(jobs[candidate.key], path)))
+            return figures_of(load(client.fetch(jobs[candidate.key], path)))
 
-    def _submitted(self, client: Client) -> dict[str, str]:
+    def _submitted(self, publication: Publication) -> dict[str, str]:
         """Submit a job for each candidate that has no saved result and no usable job of an earlier
         run. Return the job ids by candidate key."""
         jobs = {}
         for candidate in self.candidates:
-            if self._kept.get(candidate.key) is not None:
-                continue
             submitted = self._kept.get(f"job {candidate.key}")
-            if submitted is None or not _is_of_use(client, submitted["job"]):
-                options = candidate.options
-                job = client.submit(
-                    candidate.model,
-                    target=options.target,
-                    trials=options.trials,
-                    seed=options.seed,
-                    name=f"{candidate.model.stem} on {candidate.shape.name}",
-                )
-                submitted = {"job": job.id}
-                self._kept.add(f"job {candidate.key}", submitted)
-            jobs[candidate.key] = submitted["job"]
+            if self._kept.get(candidate.key) is None:
+                if submitted is None or not _is_of_use(publication.client, submitted["job"]):
+                    submitted = {"job": _submit(publication, candidate)}
+                    self._kept.add(f"job {candidate.key}", submitted)
+                jobs[candidate.key] = submitted["job"]
+            if submitted is not None and self._published is not None:
+                self._published.add_job(*self._pair(candidate), submitted["job"])
         return jobs
+
+    def _pair(self, candidate: Candidate) -> tuple[str, str]:
+        """Return the names of a candidate's model and shape."""
+        return self._names[candidate.model], candidate.shape.name
 
     # -- what the folder shows
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the results as JSON objects, with the area of the shape, and whether the shape is
         on the Pareto front for the model."""
-        figures = {
-            (self._names[each.candidate.model], each.candidate.shape.name): each.figures
-            for each in self._results
-        }
+        figures = {self._pair(each.candidate): each.figures for each in self._results}
         return rows_of(figures, self._areas, self._clocks)
 
     def _show(self) -> None:
@@ -196,6 +207,27 @@ def _content(path: Path) -> str:
         return content_of(Model.of_path(path))
     except InvalidModelError as error:
         raise InvalidModelError(f"{path}: {error.message}", hint=error.hint) from None
+
+
+def _place_of(publication: Publication | None) -> str:
+    """Return the text by which a candidate's key distinguishes where its job runs."""
+    if publication is None:
+        return ""
+    return publication.client.url + (" private" if publication.private else "")
+
+
+def _submit(publication: Publication, candidate: Candidate) -> str:
+    """Queue the job of a candidate, and return its id. Raises FarrierError."""
+    options = candidate.options
+    job = publication.client.submit(
+        candidate.model,
+        target=options.target,
+        trials=options.trials,
+        seed=options.seed,
+        name=f"{candidate.model.stem} on {candidate.shape.name}",
+        private=publication.private,
+    )
+    return job.id
 
 
 def _is_of_use(client: Client, job_id: str) -> bool:

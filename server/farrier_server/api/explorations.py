@@ -319,7 +319,8 @@ def get_description(
             hint=f"GET /v1/explorations/{exploration_id} lists its shapes",
         )
     text = to_toml(from_json(exploration.shapes[shape]))
-    return _file(text, "application/toml", "shape.toml")
+    name = re.sub(r"[^\w.-]", "_", shape, flags=re.ASCII)
+    return _file(text, "application/toml", f"{name}.toml")
 
 
 def rows_so_far(exploration: Exploration) -> list[dict[str, Any]]:
@@ -336,8 +337,8 @@ def rows_so_far(exploration: Exploration) -> list[dict[str, Any]]:
 
 
 def _file(text: str, media_type: str, name: str) -> Response:
-    """Return an answer that browsers save under a fixed name, because the names of shapes may
-    contain any text."""
+    """Return an answer that browsers save under `name`, which must not contain special
+    characters."""
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
     return Response(text, media_type=media_type, headers=headers)
 
