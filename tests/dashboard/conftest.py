@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import importlib.util
 import re
 import shutil
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,6 +20,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from bench.pages.browser import launch
+from farrier.hardware.figures import Figures
+from farrier.targets.dae.description import Port, to_json
+from farrier.targets.dae.machines import SMALL
 from tests.up import Up, write_model
 
 # `make test` needs no Playwright, which the modules of the browser import.
@@ -70,6 +74,33 @@ def finished(up: Up, network: Path) -> tuple[str, str]:
         for job in ids:
             client.wait(job).raise_for_state()
     return ids[0], ids[1]
+
+
+@pytest.fixture(scope="session")
+def explored(up: Up, finished: tuple[str, str]) -> str:
+    """The id of an exploration of two shapes, with figures of one model and none of another."""
+    return explore(up, "sizes", ("small", "wide"), ("a.onnx", "b.onnx"), finished)
+
+
+def explore(
+    up: Up, name: str, shapes: Sequence[str], models: Sequence[str], jobs: Sequence[str]
+) -> str:
+    """Store an exploration of two shapes with these names, and the figures of the first model;
+    `jobs` are shown as its jobs. Return its id."""
+    ports = (4, 8)
+    descriptions = [
+        to_json(dataclasses.replace(SMALL, name=shape, port=Port(port, 30)))
+        for shape, port in zip(shapes, ports, strict=True)
+    ]
+    with up.client() as client:
+        store = client.explorations
+        exploration = store.create(name, descriptions, models).id
+        for shape, job, cycles in zip(shapes, jobs, (123_000, 45_600), strict=True):
+            figures = Figures(cycles, cycles / 1e5, None, 0.9, 1, "too narrow")
+            store.set_result(
+                exploration, models[0], shape, job=job, figures=dataclasses.asdict(figures)
+            )
+    return exploration
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from __future__ import annotations
 import onnx
 import pytest
 
-from tests.dashboard.conftest import DESK, PHONE, UNSEEN
+from tests.dashboard.conftest import DESK, PHONE, UNSEEN, explore
 from tests.dashboard.looks import faults, settle, wider
 from tests.up import write_model
 
@@ -24,6 +24,8 @@ PAGES = [
     "/jobs/{job}/model",
     "/compare?jobs={job},{other}",
     "/models/{model}",
+    "/explorations",
+    "/explorations/{exploration}",
 ]
 
 
@@ -61,6 +63,8 @@ def hostile(up, finished, tmp_path_factory):
         job = client.submit(path, shapes={MARKUP: (1, 3, 13, 17)}, trials=8, name=JOB)
         client.wait(job.id).raise_for_state()
         ids = {"job": job.id, "other": finished[0], "model": client.upload(path)}
+    names = f"{MARKUP}{TURNED}", f"shape{MARKUP}{TURNED}"
+    ids["exploration"] = explore(up, JOB, names, names, (job.id, job.id))
     return [place.format(**ids) for place in PAGES]
 
 

@@ -19,6 +19,8 @@ PAGES = {
     "compare": "/compare?jobs={job},{other}",
     "devices": "/devices",
     "device": "/devices/{device}",
+    "explorations": "/explorations",
+    "exploration": "/explorations/{exploration}",
     "records": "/records",
     "users": "/users",
     "submit": "/submit",
@@ -29,7 +31,7 @@ PAGES = {
 
 
 @pytest.fixture(scope="session")
-def places(up, finished, network):
+def places(up, finished, network, explored):
     """The addresses of the pages, of things that there are."""
     with up.client() as client:
         device = client.devices()[0]
@@ -37,6 +39,7 @@ def places(up, finished, network):
             "job": finished[0],
             "other": finished[1],
             "device": device.id,
+            "exploration": explored,
             "model": client.upload(network),
         }
     return {name: place.format(**ids) for name, place in PAGES.items()}
@@ -91,7 +94,7 @@ def test_a_look_is_kept(page):
 
 def test_every_page_but_the_login_is_a_click_away(page):
     page.goto("/")
-    for name in ("Jobs", "Submit", "Devices", "Records", "Overview"):
+    for name in ("Jobs", "Submit", "Devices", "Explorations", "Records", "Overview"):
         page.get_by_role("navigation", name="Pages").get_by_role("link", name=name).click()
         settle(page)
         link = page.get_by_role("navigation", name="Pages").get_by_role("link", name=name)

@@ -32,6 +32,8 @@ PAGES = (
     "/compare",
     "/devices",
     "/devices/{id}",
+    "/explorations",
+    "/explorations/{id}",
     "/records",
     "/users",
     "/submit",

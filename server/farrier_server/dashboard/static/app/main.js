@@ -19,6 +19,8 @@ const ROUTES = [
   ["/compare", page(() => import("./pages/compare.js").then((of) => of.Compare))],
   ["/devices", page(() => import("./pages/devices.js").then((of) => of.Devices))],
   ["/devices/:id", page(() => import("./pages/device.js").then((of) => of.Device))],
+  ["/explorations", page(() => import("./pages/explorations.js").then((of) => of.Explorations))],
+  ["/explorations/:id", page(() => import("./pages/exploration.js").then((of) => of.Exploration))],
   ["/records", page(() => import("./pages/records.js").then((of) => of.Records))],
   ["/users", page(() => import("./pages/users.js").then((of) => of.Users))],
   ["/submit", page(() => import("./pages/submit.js").then((of) => of.Submit))],

@@ -11,6 +11,7 @@ const PLACES = [
   ["/jobs", "Jobs"],
   ["/submit", "Submit"],
   ["/devices", "Devices"],
+  ["/explorations", "Explorations"],
   ["/records", "Records"],
   ["/users", "Users", "operator"],
 ];
