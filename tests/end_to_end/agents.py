@@ -17,7 +17,7 @@ def joined(up, name: str, folder: Path, *options: str) -> Iterator[subprocess.Po
     """Run an agent that is enrolled under a name. Its log is the file `log` in the folder."""
     added = up.command("devices", "add", name)
     assert added.returncode == 0, added.stderr
-    [local] = up.pids("farrier_device --broker")
+    local, *_ = up.pids("farrier_device --broker")  # All agents have the same broker.
     words = Path(f"/proc/{local}/cmdline").read_text().split("\0")
     broker = words[words.index("--broker") + 1]
     command = [sys.executable, "-m", "farrier_device", "--broker", broker]
