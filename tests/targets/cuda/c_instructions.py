@@ -8,6 +8,8 @@ from tests.targets.cuda.ptx import PtxError, listed
 
 _REGISTER = re.compile(r"%[a-zA-Z]+\d*(?![\w.])")
 _ADDRESS = re.compile(r"\[([%\w$.]+)(?:\+(-?\d+))?\]")
+_TILE = re.compile(r"\[(%\w+), \{(%\w+), (%\w+)\}\]")
+_SHAPE = re.compile(r"m64n(\d+)k(\d+)")
 _SPECIAL = {"%tid.x": "t", "%ctaid.x": "block", "%ntid.x": "(u32)T", "%laneid": "(t % LANES)"}
 _WORDS = {"f16": "u16", "f32": "u32", "f64": "u64"}
 _WIDE = {"8": "16", "16": "32", "32": "64", "64": "128"}
@@ -32,8 +34,8 @@ def registers_of(operands):
 
 
 class Writer:
-    """Writes instructions from a number on. With `are_arrays` they are of whole warps, and each
-    register is an array over the threads of a block."""
+    """Writes instructions from a number on. With `are_arrays` they are of whole warps or
+    warpgroups, and each register is an array over the threads of a block."""
 
     def __init__(self, kernel, number, are_arrays=False):
         self._kernel, self._next, self._are_arrays = kernel, number, are_arrays
@@ -71,6 +73,8 @@ class Writer:
             return _SPECIAL[operand]
         if operand in kernel.places:
             return f"{kernel.places[operand]}ull"
+        if operand in kernel.maps:
+            return f"arguments[{kernel.params.index(operand)}]"
         if operand in kernel.constants:
             at = len(kernel.params) + list(kernel.constants).index(operand)
             return f"arguments[{at}]"
@@ -327,12 +331,14 @@ class Writer:
 
     # -- memory
 
-    def _place(self, operand, space, nbytes):
-        """Return the place that an operand names."""
+    def _address(self, operand):
         base, offset = _ADDRESS.fullmatch(operand).groups()
         kind = "u32" if base[0] == "%" and self._kernel.bits(base) == 32 else "u64"
-        address = f"({kind})({self._value(base, kind)} + {int(offset or 0)})"
-        end = f"{nbytes}, {4 * self._number + 1}, &fault, nowhere)"
+        return f"({kind})({self._value(base, kind)} + {int(offset or 0)})"
+
+    def _place(self, operand, space, nbytes):
+        """Return the place that an operand names."""
+        address, end = self._address(operand), f"{nbytes}, {self._end})"
         if space == "global":
             return f"global_at(arrays, count, {address}, {end}"
         if space == "local":
@@ -367,13 +373,37 @@ class Writer:
     def _do_cp(self):
         if {"commit_group", "wait_group", "wait_all"} & set(self._at.suffixes):
             return
+        if "tensor" in self._at.suffixes:
+            self._fetch()
+            return
         target, source, nbytes, *more = self._at.operands
         taken = self._value(more[0], "u32") if more else nbytes
         to, of = self._place(target, "shared", nbytes), self._place(source, "global", nbytes)
         self._lines.append(f"{{ u8 *to = {to}; u32 taken = {taken}; memset(to, 0, {nbytes});")
         self._lines.append(f"if (taken) memcpy(to, {of}, taken); }}")
 
-    # -- instructions of whole warps
+    def _fetch(self):
+        target, source, _ = self._at.operands
+        base, x, y = _TILE.fullmatch(source).groups()
+        coordinates = ", ".join(self._value(each, "s32") for each in (x, y))
+        of = f"arrays, count, (const struct map *){self._value(base, 'u64')}, {coordinates}"
+        self._lines.append(f"fetch({of}, shared, SHARED, {self._address(target)}, {self._end});")
+
+    @property
+    def _end(self):
+        """The last arguments of a function that checks addresses."""
+        return f"{4 * self._number + 1}, &fault, nowhere"
+
+    # -- what waits for copies and products, which are done at once
+
+    def _do_fence(self):
+        pass
+
+    def _do_mbarrier(self):
+        if "try_wait" in self._at.suffixes:
+            self._put(self._at.operands[0], "1", "pred")
+
+    # -- instructions of whole warps and warpgroups
 
     def _words(self, operand):
         """Return the registers of an operand, each from its warp on."""
@@ -386,6 +416,19 @@ class Writer:
         depth = shape.removeprefix("m16n8k")
         words = ", ".join(self._words(each) for each in self._at.operands)
         self._lines.append(f"mma_{left}_{right}({depth}, {words});")
+
+    def _do_wgmma(self):
+        if "mma_async" not in self._at.suffixes:
+            return
+        sums, a, b, *options = self._at.operands
+        columns, depth = _SHAPE.fullmatch(self._at.suffixes[3]).groups()
+        assert options[:3] in (["1"], ["1", "1", "1"]), "sums are added to, and signs are kept"
+        across = ", ".join(options[3:] or ["0", "0"])
+        name = "_".join(("wgmma", *self._at.suffixes[5:7]))
+        factors = ", ".join(self._value(each, "u64") for each in (a, b))
+        of = f"{columns}, {depth}, {self._words(sums)}, {factors}, {across}, shared, SHARED"
+        # A warpgroup has one descriptor of a factor, that of its first thread.
+        self._lines.append(f"{{ u32 t = w; {name}({of}, {self._end}); }}")
 
     def _do_ldmatrix(self):
         results, place = self._at.operands

@@ -14,7 +14,8 @@ from tests.targets.cuda.ptx import Instruction
 
 ADDRESS, BARRIER, WARP = 1, 2, 3  # Faults: a function returns one + 4 * the instruction's number.
 _OF_WARPS = ("mma", "ldmatrix", "shfl")
-_NO_RESULT = ("st", "bra", "ret", "exit", "bar", "barrier", "cp")
+_THREADS = {"warps": "LANES", "warpgroups": "GROUP_THREADS"}  # Their number, in C.
+_NO_RESULT = ("st", "bra", "ret", "exit", "bar", "barrier", "cp", "fence", "mbarrier", "wgmma")
 _JUMPS = ("bra", "ret", "exit")
 _WAITS = 1 << 30  # Added to the place of a thread at a barrier.
 
@@ -52,8 +53,8 @@ int {symbol}(const struct array *arrays, u64 count, const u64 *arguments, u32 fi
 
 @dataclasses.dataclass
 class _Part:
-    """Instructions that follow each other: of threads, of warps, or a barrier. `enters` are the
-    registers that are read before they are written there."""
+    """Instructions that follow each other: of threads, of warps, of warpgroups, or a barrier.
+    `enters` are the registers that are read before they are written there."""
 
     kind: str
     first: int
@@ -64,8 +65,9 @@ class _Part:
     def add(self, instruction):
         self.code.append(instruction)
         operands = instruction.operands
-        results = () if instruction.name in _NO_RESULT else registers_of(operands[:1])
-        sources = registers_of(operands[1:] if results else operands)
+        results = registers_of(operands[:1]) if _has_result(instruction) else ()
+        adds = instruction.name == "wgmma"
+        sources = registers_of(operands[1:] if results and not adds else operands)
         if instruction.guard is not None:
             sources = [instruction.guard[0], *sources, *results]
         self.enters |= dict.fromkeys(each for each in sources if each not in self.writes)
@@ -86,7 +88,7 @@ def function_of(kernel, symbol):
     uses = [each for part in parts for each in part.known]
     kept = {each for each in set(uses) if uses.count(each) > 1}
     for part in parts:
-        kept |= part.known if part.kind == "warps" else part.enters.keys()
+        kept |= part.known if part.kind in _THREADS else part.enters.keys()
     arrays = [f"u{max(8, kernel.bits(each))} R_{each[1:]}[T];" for each in sorted(kept)]
     return _FUNCTION.format(
         symbol=symbol,
@@ -99,6 +101,11 @@ def function_of(kernel, symbol):
         parts="\n".join(_case(part, kernel, kept) for part in parts),
         barrier=BARRIER,
     )
+
+
+def _has_result(instruction):
+    later = {"mma_async", "try_wait"} & set(instruction.suffixes)
+    return instruction.name not in _NO_RESULT or bool(later)
 
 
 def _parts(kernel):
@@ -117,6 +124,8 @@ def _parts(kernel):
 def _kind(instruction):
     if instruction.name in _OF_WARPS:
         return "warps"
+    if "mma_async" in instruction.suffixes:
+        return "warpgroups"
     return "barrier" if instruction.name in ("bar", "barrier") else "threads"
 
 
@@ -127,7 +136,8 @@ def _case(part, kernel, kept):
     for (u32 t = 0; t < T; t++)
         if (at[t] == {first}) at[t] += WAITS;
     break;"""
-    return _of_warps(part, kernel) if part.kind == "warps" else _of_threads(part, kernel, kept)
+    together = part.kind in _THREADS
+    return _of_many(part, kernel) if together else _of_threads(part, kernel, kept)
 
 
 def _of_threads(part, kernel, kept):
@@ -148,17 +158,18 @@ def _of_threads(part, kernel, kept):
     break;"""
 
 
-def _of_warps(part, kernel):
+def _of_many(part, kernel):
+    count = _THREADS[part.kind]
     writer = Writer(kernel, part.first, are_arrays=True)
     lines = [line for instruction in part.code for line in writer.lines(instruction)]
     body = "\n        ".join(lines)
     return f"""case {part.first}:
-    for (u32 w = 0; w < T; w += LANES) {{
+    for (u32 w = 0; w < T; w += {count}) {{
         u32 here = 0;
-        for (u32 t = w; t < w + LANES && t < T; t++) here += at[t] == {part.first};
+        for (u32 t = w; t < w + {count} && t < T; t++) here += at[t] == {part.first};
         if (!here) continue;
-        if (here < LANES) return {4 * part.first + WARP};
+        if (here < {count}) return {4 * part.first + WARP};
         {body}
-        for (u32 t = w; t < w + LANES; t++) at[t] = {part.end};
+        for (u32 t = w; t < w + {count}; t++) at[t] = {part.end};
     }}
     break;"""

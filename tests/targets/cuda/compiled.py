@@ -1,8 +1,9 @@
 """Runs PTX with no GPU as the emulator does, a thousand times as fast: by C, for whole models.
 
-An address outside of every array or misaligned, and a barrier or an instruction of warps that not
-all threads reach, are PtxErrors here too. Races and memory that nobody wrote are not seen:
-`cp.async` copies at once, and what waits for it does nothing.
+An address outside of every array or misaligned, and a barrier or an instruction of warps or
+warpgroups that not all threads reach, are PtxErrors here too. Races and memory that nobody wrote
+are not seen: `cp.async` copies at once, also by tensor maps, `wgmma` multiplies at once, and what
+waits for them does nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _TURNS = 4  # Of a thread in a launch, whose blocks differ in their work.
 _FAULTS = {
     c_kernels.ADDRESS: "an address is outside of its array, or misaligned",
     c_kernels.BARRIER: "not all threads of a block reach the barrier",
-    c_kernels.WARP: "not all threads of a warp reach the instruction",
+    c_kernels.WARP: "not all threads of a warp or warpgroup reach the instruction",
 }
 
 
@@ -54,7 +55,10 @@ class Machine:
         self._compile()
         _, function = self._functions[id(kernel)]
         constants = [memory.constant(content) for content in kernel.constants.values()]
-        values = np.array([*arguments, *constants], np.uint64)
+        # A tensor map is in memory of the host, for the time of the launch.
+        maps = {each: np.frombuffer(each, np.uint8) for each in arguments if type(each) is bytes}
+        numbers = (maps[each].ctypes.data if each in maps else each for each in arguments)
+        values = np.array([*numbers, *constants], np.uint64)
         arrays = np.zeros((max(memory.arrays, default=0) + 1, 2), np.uint64)
         for number, array in memory.arrays.items():
             arrays[number] = array.content.ctypes.data, len(array.content)

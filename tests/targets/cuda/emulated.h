@@ -21,6 +21,7 @@ typedef double f64;
 
 #define OUTSIDE __attribute__((noinline))  // Inlined at each use, it would take long to compile.
 #define LANES 32
+#define GROUP_THREADS 128  // Of a warpgroup.
 #define PLACE 40  // Bits of an offset in an array; those above are its number.
 
 struct array {
@@ -173,6 +174,96 @@ PRODUCT(mma_s8_s8, s32, 8, OF_S8, OF_S8)
 PRODUCT(mma_s8_u8, s32, 8, OF_S8, OF_U8)
 PRODUCT(mma_u8_s8, s32, 8, OF_U8, OF_S8)
 PRODUCT(mma_u8_u8, s32, 8, OF_U8, OF_U8)
+
+// The place of an element of a factor, of SIZE bytes, that a matrix descriptor describes for the
+// swizzle of 128 bytes (PTX ISA, "Asynchronous warpgroup level matrix instructions"). The terms of a
+// row are neighbors in memory, or the rows of a term if the factor lies across.
+static inline u64 factor_at(u64 descriptor, int is_across, int row, int term, int size) {
+    u64 first = (descriptor & 0x3FFF) << 4;
+    u64 leading = (descriptor >> 16 & 0x3FFF) << 4, stride = (descriptor >> 32 & 0x3FFF) << 4;
+    u64 at = first + row / 8 * stride + row % 8 * 128 + term * size;
+    if (is_across) {
+        at = first + row * size / 128 * leading + row * size % 128;
+        at += term / 8 * stride + term % 8 * 128;
+    }
+    return at ^ (at >> 7 & 7) << 4;
+}
+
+// A descriptor has the swizzle of 128 bytes and the base offset 0, and a factor that does not lie
+// across ends with the row of 128 bytes in which it begins.
+static inline int is_described(u64 descriptor, int is_across, int nbytes) {
+    u64 first = (descriptor & 0x3FFF) << 4;
+    return descriptor >> 62 == 1 && !(descriptor >> 49 & 7) &&
+           (is_across || first % 128 + nbytes <= 128);
+}
+
+// A product of a warpgroup, d += a * b, with both factors in shared memory. An operand `d` is its
+// registers, each of the warpgroup's threads.
+#define PRODUCT_OF_128(NAME, TOTAL, SIZE, LEFT, RIGHT)                                             \
+    static OUTSIDE void NAME(int columns, int depth, u32 *const *d, u64 a, u64 b, int a_across,    \
+                             int b_across, u8 *shared, u64 nbytes, int number, int *fault,         \
+                             u8 *nowhere) {                                                        \
+        TOTAL left[64][32], right[256][32];                                                        \
+        int row_bytes = depth * SIZE;                                                              \
+        if (!is_described(a, a_across, row_bytes) || !is_described(b, b_across, row_bytes)) {      \
+            *fault = number;                                                                       \
+            return;                                                                                \
+        }                                                                                          \
+        for (int row = 0; row < 64 + columns; row++)                                               \
+            for (int k = 0; k < depth; k++) {                                                      \
+                int is_left = row < 64;                                                            \
+                u64 at = is_left ? factor_at(a, a_across, row, k, SIZE)                            \
+                                 : factor_at(b, b_across, row - 64, k, SIZE);                      \
+                u32 word = 0;                                                                      \
+                memcpy(&word, own_at(shared, nbytes, at, SIZE, number, fault, nowhere), SIZE);     \
+                if (is_left)                                                                       \
+                    left[row][k] = LEFT(word);                                                     \
+                else                                                                               \
+                    right[row - 64][k] = RIGHT(word);                                              \
+            }                                                                                      \
+        for (int thread = 0; thread < 128; thread++)                                               \
+            for (int word = 0; word < columns / 2; word++) {                                       \
+                int row = 16 * (thread / 32) + thread % 32 / 4 + 8 * (word / 2 % 2);               \
+                int column = 8 * (word / 4) + 2 * (thread % 4) + word % 2;                         \
+                TOTAL before, sum = 0;                                                             \
+                for (int k = 0; k < depth; k++) sum += left[row][k] * right[column][k];            \
+                memcpy(&before, &d[word][thread], 4);                                              \
+                sum += before;                                                                     \
+                memcpy(&d[word][thread], &sum, 4);                                                 \
+            }                                                                                      \
+    }
+PRODUCT_OF_128(wgmma_f16_f16, f32, 2, OF_F16, OF_F16)
+PRODUCT_OF_128(wgmma_bf16_bf16, f32, 2, OF_BF16, OF_BF16)
+PRODUCT_OF_128(wgmma_s8_s8, s32, 1, OF_S8, OF_S8)
+PRODUCT_OF_128(wgmma_s8_u8, s32, 1, OF_S8, OF_U8)
+PRODUCT_OF_128(wgmma_u8_s8, s32, 1, OF_U8, OF_S8)
+PRODUCT_OF_128(wgmma_u8_u8, s32, 1, OF_U8, OF_U8)
+
+// A tensor map: the address of a matrix, the bytes of an element, the elements of a row, the rows,
+// and those of a tile, whose rows have 128 bytes.
+struct map {
+    u64 address, element, width, height, rows;
+};
+
+// Copy the tile from column x and row y on to shared memory, swizzled, with zeros outside of the
+// matrix.
+static OUTSIDE void fetch(const struct array *arrays, u64 count, const struct map *map, s32 x,
+                          s32 y, u8 *shared, u64 nbytes, u64 to, int number, int *fault,
+                          u8 *nowhere) {
+    u64 element = map->element;
+    own_at(shared, nbytes, to, 128, number, fault, nowhere);  // A tile begins a row of 128 bytes.
+    for (u64 row = 0; row < map->rows; row++)
+        for (u64 byte = 0; byte < 128; byte += element) {
+            u64 at = to + 128 * row + byte;
+            at ^= (at >> 7 & 7) << 4;
+            u8 *target = own_at(shared, nbytes, at, element, number, fault, nowhere);
+            memset(target, 0, element);
+            u64 column = x + (s64)(byte / element), line = y + (s64)row;  // Large if negative.
+            if (column >= map->width || line >= map->height) continue;
+            at = map->address + (line * map->width + column) * element;
+            memcpy(target, global_at(arrays, count, at, element, number, fault, nowhere), element);
+        }
+}
 
 // Read matrices of 8 by 8 pairs of bytes, whose rows the lanes name.
 static OUTSIDE void ldmatrix(int count, int is_transposed, u32 *const *d, u8 *const *rows) {

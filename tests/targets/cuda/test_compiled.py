@@ -14,6 +14,7 @@ from farrier.targets.cuda.kernel_text import render
 from farrier.targets.cuda.ptx import ptx_of
 from farrier.targets.gpu import rows
 from farrier.targets.gpu.device import USUAL
+from farrier_device.cuda_library import tensor_maps
 from farrier_device.devices import libcuda as driver
 from tests.ir.kernels import KERNELS
 from tests.ir.kernels import inputs_of as inputs_of_phases
@@ -28,11 +29,14 @@ from tests.targets.cuda.ptx import PtxError, kernels_of
 from tests.targets.cuda.running import run_kernels, run_ptx
 from tests.targets.cuda.test_fragments import BY_NAME
 from tests.targets.cuda.test_models import IMAGES
+from tests.targets.cuda.test_warpgroups import BY_NAME as OF_WARPGROUPS
+from tests.targets.cuda.test_warpgroups import lowered as of_warpgroups
 from tests.targets.cuda.whole import run
 
 
 def _cases():
-    """Yield kernels with their inputs and architectures: phases, and products of fragments."""
+    """Yield kernels with their inputs and architectures: phases, products of fragments, and
+    products of warpgroups, of which the last one copies both factors by tensor maps."""
     function, _ = KERNELS["attention"]
     yield lower_threads(function), inputs_of_phases(function), "sm_80"
     program = softmax(3, 300)
@@ -48,6 +52,17 @@ def _cases():
         program = product(19, 24, 48, BY_NAME[name], is_transposed=stages > 1)
         tile = (1, 2), (1, 1), 1
         yield lowered(program, BY_NAME[name], *tile, stages), inputs_of(program), cpu
+    narrow, wide = ((1, 1), (1, 1), 1, 2), ((2, 1), (1, 1), 1, 3)
+    for name, shape, tile, is_transposed, fetches in (
+        ("wgmma_f16_64", (70, 41, 200), narrow, False, False),
+        ("wgmma_bf16_128", (70, 41, 200), wide, True, False),
+        ("wgmma_u8_i8_32", (70, 41, 200), narrow, True, False),
+        ("wgmma_f16_64", (128, 64, 320), wide, False, True),
+        ("wgmma_f16_64", (128, 128, 320), wide, True, True),
+    ):
+        declared = OF_WARPGROUPS[name]
+        program = product(*shape, declared, is_transposed=is_transposed)
+        yield of_warpgroups(program, declared, *tile, fetches), inputs_of(program), "sm_90a"
 
 
 def test_results_are_those_of_the_emulator(tmp_path):
@@ -58,10 +73,11 @@ def test_results_are_those_of_the_emulator(tmp_path):
         machine.add(runs[-1][-1].values())
     for text, function, inputs, kernels in runs:
         expected = run_ptx(text, function, inputs)
-        results = run_kernels(kernels, function, inputs, machine.launch)
+        results = run_kernels(kernels, function, inputs, machine.launch, tensor_maps(text))
         for name, result in results.items():
             # The products of a fragment may be added in another order.
             np.testing.assert_allclose(result, expected[name], 2e-3, 1e-3)
+    assert len(tensor_maps(text)["f_0"]) == 2
 
 
 BLOCKS = """
@@ -118,6 +134,13 @@ def test_a_model_runs_whole(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("precision", ["f32", "f16"])
-def test_a_model_of_the_bench_runs_whole(precision, tmp_path):
-    assert run("rapidocr_cls", precision, "sm_80", tmp_path).is_right
+@pytest.mark.parametrize(
+    ("name", "precision", "cpu"),
+    [
+        ("rapidocr_cls", "f32", "sm_80"),
+        ("rapidocr_cls", "f16", "sm_80"),
+        ("squeezenet", "f16", "sm_90a"),
+    ],
+)
+def test_a_model_of_the_bench_runs_whole(name, precision, cpu, tmp_path):
+    assert run(name, precision, cpu, tmp_path).is_right

@@ -52,7 +52,8 @@ def _meaning(name):
     return lookup(name).semantics
 
 
-def _lowered(program, declared, warpgroups, each, steps, stages, fetches=False):
+def lowered(program, declared, warpgroups, each, steps, stages, fetches=False):
+    """Return the kernel of a program whose warpgroups multiply tiles."""
     schedule = Schedule(to_loops(program))
     depth = steps * 128 // declared.left.nbytes
     sizes = warpgroups, each, depth, stages, fetches
@@ -67,7 +68,7 @@ def _ptx(function):
 def _assert_right(shape, name, tile, is_transposed, fetches=False):
     declared = BY_NAME[name]
     program = product(*shape, declared, is_transposed=is_transposed)
-    function, inputs = _lowered(program, declared, *tile, fetches), inputs_of(program)
+    function, inputs = lowered(program, declared, *tile, fetches), inputs_of(program)
     assert print_ir(parse_ir(print_ir(function))) == print_ir(function)
     expected = evaluate(program, inputs)["y"]
     rounding = 2.0**-7 if declared.left is DType.BF16 else 2e-3
@@ -136,7 +137,7 @@ def _kernel(stages):
     program = product(
         80, 64, 200 if stages > 1 else 130, BY_NAME["wgmma_f16_64"], is_transposed=True
     )
-    function = _lowered(program, BY_NAME["wgmma_f16_64"], (2, 1), (1, 1), 1, stages)
+    function = lowered(program, BY_NAME["wgmma_f16_64"], (2, 1), (1, 1), 1, stages)
     return function, inputs_of(program)
 
 
@@ -165,7 +166,7 @@ def test_the_emulator_misses_each_barrier_fence_and_wait(stages):
 def test_the_emulator_misses_each_wait_for_copies_of_tiles():
     declared = BY_NAME["wgmma_f16_64"]
     program = product(128, 64, 320, declared, is_transposed=True)
-    function = _lowered(program, declared, (2, 1), (1, 1), 1, 3, True)
+    function = lowered(program, declared, (2, 1), (1, 1), 1, 3, True)
     text, inputs = _ptx(function), inputs_of(program)
     run_ptx(text, function, inputs)
     missed = rf"{_MISSED}|no fence.mbarrier_init|mbarrier that n|which nothing completes"
@@ -226,7 +227,7 @@ def test_the_interpreter_misses_each_barrier_fence_and_wait(stages):
 def test_factors_that_do_not_fill_rows_of_memory_are_refused():
     program = product(64, 64, 64, BY_NAME["wgmma_f16_32"])
     with pytest.raises(ScheduleError, match="a fragment of t has no whole rows of 64"):
-        _lowered(program, BY_NAME["wgmma_f16_32"], (1, 2), (1, 1), 1, 1)
+        lowered(program, BY_NAME["wgmma_f16_32"], (1, 2), (1, 1), 1, 1)
     schedule = Schedule(to_loops(program))
     with pytest.raises(ScheduleError, match="t_rows has 32 elements, not rows of 64"):
         schedule.warpgroup_product("t", "y", "wgmma_f16_64", (1, 1), (1, 1), 32, 1)
@@ -266,7 +267,7 @@ def test_the_code_multiplies_by_warpgroups(name, opcode, tmp_path):
 def _assembled(name):
     declared = BY_NAME[name]
     program = product(200, 512, 256, declared, is_transposed=True)
-    function = _lowered(program, declared, (2, 1), (1, 1), 1, 3, True)
+    function = lowered(program, declared, (2, 1), (1, 1), 1, 3, True)
     return assemble(_ptx(function), CPU, find_ptxas())
 
 

@@ -33,6 +33,7 @@ from bench.workloads import NAMES, QUANTIZED, workload
 from farrier.errors import FarrierError
 from farrier.frontends.onnx.importer import import_model
 from farrier.packaging.package import specs
+from farrier_device.cuda_library import capability
 from farrier_device.devices import libcuda as driver
 from tests.targets.cuda.compiled import Machine
 from tests.targets.cuda.libcuda import Library
@@ -89,8 +90,7 @@ def run(name, precision, cpu, folder):
     artifact = farrier.compile(
         model, target=f"cuda:{cpu}", shapes=of.shapes, precision=precision, verify=False
     )
-    capability = int(cpu[3:-1]), int(cpu[-1])
-    library = Library(capability, free_bytes=_MEMORY_BYTES, machine=Machine(folder))
+    library = Library(capability(cpu), free_bytes=_MEMORY_BYTES, machine=Machine(folder))
     loaded, driver._loaded = driver._loaded, lambda: library
     try:
         artifact.run(feed)
