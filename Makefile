@@ -158,6 +158,7 @@ wheel: $(READY)  ## dist/farrier-*.whl and .tar.gz; installed in a fresh environ
 cuda: $(READY) $(PTXAS_READY)  ## Kernels for CUDA: the emulator of PTX, the bench models whole, and NVIDIA's ptxas on all of their kernels.
 	PATH=$$(echo $(PTXAS)/nvidia/*/bin):$$PATH $(BIN)/python -m pytest -n 0 -rs tests/targets/cuda $(ARGS)
 	$(BIN)/python -m tests.targets.cuda.whole
+	$(BIN)/python -m tests.targets.cuda.whole resnet18 resnet50 bert_base --precision f16 --cpu sm_90a
 	PATH=$$(echo $(PTXAS)/nvidia/*/bin):$$PATH $(BIN)/python -m bench.assembled --cache build/assembled.json --page docs/cuda_kernels.md
 
 $(PTXAS_READY): $(READY)
