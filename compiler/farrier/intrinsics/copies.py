@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from farrier.errors import CompilerError
-from farrier.intrinsics.declare import TensorIntrinsic, Writer
+from farrier.intrinsics.declare import TensorIntrinsic, rendered
 from farrier.ir.expr import Buffer, Const, Load, MemoryScope, Var
-from farrier.ir.instr import Operand
-from farrier.ir.loop import For, Function, LoopKind, Store
+from farrier.ir.loop import Store
 from farrier.ir.types import DType
+
+WHY_NO_EMITTER = "a copy that goes on by itself has no value"
 
 
 def copy_name(dtype: DType) -> str:
@@ -41,15 +41,6 @@ def _declared(dtype: DType, count: int, feature: str) -> tuple[TensorIntrinsic, 
         (clear_name(dtype), (target,), zero),
     )
     return tuple(
-        TensorIntrinsic(
-            name,
-            Function(name, params, For("i", count, LoopKind.SERIAL, Store(target, at, value))),
-            frozenset({feature}),
-            _by_the_device,
-        )
+        rendered(name, params, (("i", count),), Store(target, at, value), feature, WHY_NO_EMITTER)
         for name, params, value in bodies
     )
-
-
-def _by_the_device(writer: Writer, operands: Sequence[Operand]) -> Operand:
-    raise CompilerError("a copy that goes on by itself has no value")

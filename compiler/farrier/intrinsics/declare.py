@@ -17,13 +17,14 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
+from farrier.errors import CompilerError
 from farrier.ir import expr as e
 from farrier.ir.addresses import flatten
 from farrier.ir.affine import Linear, Simplifier
 from farrier.ir.dim import Extent, number
 from farrier.ir.expr import Buffer, Expr, Load, Var
 from farrier.ir.instr import Operand, Operation, Type
-from farrier.ir.loop import For, Function, Intrinsic, Stmt, Tile
+from farrier.ir.loop import For, Function, Intrinsic, LoopKind, Stmt, Tile
 from farrier.ir.substitute import Indices, Substitution, variables
 from farrier.ir.types import Layout
 from farrier.ir.walk import walk
@@ -151,6 +152,33 @@ class TensorIntrinsic:
         return max(
             (number(tile.shape[0]) for tile in self.semantics.params if tile.shape), default=1
         )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NoEmitter:
+    """The emitter of an intrinsic that a target renders as a whole, because several threads compute
+    it or the device does by itself. It raises CompilerError with the reason `why`."""
+
+    why: str
+
+    def __call__(self, writer: Writer, operands: Sequence[Operand]) -> Operand:
+        raise CompilerError(self.why)
+
+
+def rendered(
+    name: str,
+    operands: Sequence[Buffer],
+    loops: Sequence[tuple[str, int]],
+    body: Stmt,
+    feature: str,
+    why: str,
+) -> TensorIntrinsic:
+    """Return an intrinsic without an emitter, for the reason `why`. Its semantics are `loops`, the
+    outermost first, around `body`, and the target must have `feature`."""
+    for variable, extent in reversed(loops):
+        body = For(variable, extent, LoopKind.SERIAL, body)
+    semantics = Function(name, tuple(operands), body)
+    return TensorIntrinsic(name, semantics, frozenset({feature}), NoEmitter(why))
 
 
 def vector_axis(buffer: Buffer) -> int:

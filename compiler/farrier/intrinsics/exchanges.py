@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from farrier.errors import CompilerError
-from farrier.intrinsics.declare import TensorIntrinsic, Writer
+from farrier.intrinsics.declare import TensorIntrinsic, rendered
 from farrier.ir.expr import Binary, BinaryOp, Buffer, Load, MemoryScope, Var, index
-from farrier.ir.instr import Operand
-from farrier.ir.loop import For, Function, LoopKind, Store
+from farrier.ir.loop import Store
 from farrier.ir.threads import SUBGROUP_SIZE, exchange_name
 from farrier.ir.types import DType, Layout
 
@@ -32,11 +30,7 @@ def _declared(dtype: DType, mask: int, feature: str) -> TensorIntrinsic:
         for name in ("to", "source")
     )
     other = Binary(BinaryOp.BIT_XOR, at, index(mask))
-    body = For("i", SUBGROUP_SIZE, LoopKind.SERIAL, Store(to, (at,), Load(source, (other,))))
-    name = exchange_name(dtype, mask)
-    semantics = Function(name, (to, source), body)
-    return TensorIntrinsic(name, semantics, frozenset({feature}), _of_no_thread)
-
-
-def _of_no_thread(writer: Writer, operands: Sequence[Operand]) -> Operand:
-    raise CompilerError("an exchange between threads is not an instruction of one thread")
+    body = Store(to, (at,), Load(source, (other,)))
+    why = "an exchange between threads is not an instruction of one thread"
+    name, loops = exchange_name(dtype, mask), (("i", SUBGROUP_SIZE),)
+    return rendered(name, (to, source), loops, body, feature, why)

@@ -6,11 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from farrier.errors import CompilerError
-from farrier.intrinsics.declare import TensorIntrinsic, Writer
+from farrier.intrinsics.copies import WHY_NO_EMITTER
+from farrier.intrinsics.declare import TensorIntrinsic, rendered
 from farrier.ir.expr import Buffer, Load, MemoryScope, Var
-from farrier.ir.instr import Operand
-from farrier.ir.loop import For, Function, LoopKind, Store
+from farrier.ir.loop import Store
 from farrier.ir.threads import fetch_name
 from farrier.ir.types import DType
 
@@ -30,13 +29,6 @@ def _declared(dtype: DType, rows: int, width: int, feature: str) -> TensorIntrin
     at = Var("i"), Var("j")
     target = Buffer("target", dtype, (rows, width), None, MemoryScope.WORKGROUP)
     source = Buffer("source", dtype, (rows, width))
-    body = For("j", width, LoopKind.SERIAL, Store(target, at, Load(source, at)))
-    nest = For("i", rows, LoopKind.SERIAL, body)
+    body, loops = Store(target, at, Load(source, at)), (("i", rows), ("j", width))
     name = fetch_name(dtype, rows)
-    return TensorIntrinsic(
-        name, Function(name, (target, source), nest), frozenset({feature}), _by_the_device
-    )
-
-
-def _by_the_device(writer: Writer, operands: Sequence[Operand]) -> Operand:
-    raise CompilerError("a copy that goes on by itself has no value")
+    return rendered(name, (target, source), loops, body, feature, WHY_NO_EMITTER)

@@ -19,8 +19,7 @@ import operator
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
-from farrier.errors import CompilerError
-from farrier.intrinsics.declare import TensorIntrinsic, Writer
+from farrier.intrinsics.declare import TensorIntrinsic, rendered
 from farrier.ir.dim import number
 from farrier.ir.expr import (
     Binary,
@@ -40,13 +39,13 @@ from farrier.ir.expr import (
     mod,
     mul,
 )
-from farrier.ir.instr import Operand
-from farrier.ir.loop import For, Function, LoopKind, Stmt, Store
+from farrier.ir.loop import Stmt, Store
 from farrier.ir.threads import SUBGROUP_SIZE
 from farrier.ir.types import DType, Layout, PhysicalDim
 
 FactorType: TypeAlias = tuple[DType, UnaryOp | None]
 _Digit: TypeAlias = tuple[PhysicalDim, int, int]
+_WHY_NO_EMITTER = "a product of fragments is not an instruction of one thread"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -257,11 +256,4 @@ def _intrinsic(
     loops: Sequence[tuple[str, int]],
     body: Stmt,
 ) -> TensorIntrinsic:
-    for variable, extent in reversed(loops):
-        body = For(variable, extent, LoopKind.SERIAL, body)
-    semantics = Function(name, tuple(operands), body)
-    return TensorIntrinsic(name, semantics, frozenset({product.feature}), _of_no_thread)
-
-
-def _of_no_thread(writer: Writer, operands: Sequence[Operand]) -> Operand:
-    raise CompilerError("a product of fragments is not an instruction of one thread")
+    return rendered(name, operands, loops, body, product.feature, _WHY_NO_EMITTER)

@@ -15,12 +15,10 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar
 
-from farrier.errors import CompilerError
-from farrier.intrinsics.declare import TensorIntrinsic, Writer
+from farrier.intrinsics.declare import TensorIntrinsic, rendered
 from farrier.intrinsics.fragments import FactorType, store_name, zero_name
 from farrier.ir.expr import Binary, BinaryOp, Buffer, Cast, Const, Expr, Load, MemoryScope, Var
-from farrier.ir.instr import Operand
-from farrier.ir.loop import For, Function, LoopKind, Stmt, Store
+from farrier.ir.loop import Stmt, Store
 from farrier.ir.types import DType, Layout, PhysicalDim
 
 ROWS = 64
@@ -36,6 +34,7 @@ SUMS = Layout(
         PhysicalDim(1, 1, 2),
     )
 )
+_WHY_NO_EMITTER = "a product of a warpgroup is not an instruction of one thread"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -109,11 +108,4 @@ def _intrinsic(
     loops: Sequence[tuple[str, int]],
     body: Stmt,
 ) -> TensorIntrinsic:
-    for variable, extent in reversed(loops):
-        body = For(variable, extent, LoopKind.SERIAL, body)
-    semantics = Function(name, tuple(operands), body)
-    return TensorIntrinsic(name, semantics, frozenset({product.feature}), _of_no_thread)
-
-
-def _of_no_thread(writer: Writer, operands: Sequence[Operand]) -> Operand:
-    raise CompilerError("a product of a warpgroup is not an instruction of one thread")
+    return rendered(name, operands, loops, body, product.feature, _WHY_NO_EMITTER)

@@ -21,6 +21,7 @@ from farrier.space import Columns, Decisions, Estimate, Knob, Space
 from farrier.space.inline import inline
 from farrier.targets.gpu import points, rows
 from farrier.targets.gpu.device import Device, Limits
+from farrier.targets.gpu.occupancy import occupancy
 from farrier.targets.gpu.product_cost import INDEX_OPERATIONS
 from farrier.targets.gpu.tiles import Tiled, products_of
 
@@ -143,14 +144,10 @@ class _Kernel:
         threads = height / each * columns["attend_threads"]
         blocks = first.batch * np.ceil(first.rows / height)
         groups = np.ceil(threads / device.group)
-        resident = np.floor(
-            np.minimum(
-                device.threads / (groups * device.group),
-                device.workgroup_bytes / self._workgroup_bytes(columns),
-            )
+        nbytes = self._workgroup_bytes(columns)
+        rounds, at_once = occupancy(
+            device, blocks, groups * device.group, workgroup_bytes=nbytes.astype(np.float64)
         )
-        rounds = np.ceil(blocks / device.units)
-        at_once = np.clip(resident, 1, rounds)
         operations = height * first.columns * _SUMMED_OPERATIONS / threads
         waits = np.full(len(height), 10.0 * device.barrier)
         for shape in first, self._attention.last.shape:

@@ -29,6 +29,7 @@ from farrier.targets.gpu.attention import Attention, candidates_of
 from farrier.targets.gpu.device import Device, Limits
 from farrier.targets.gpu.fragment_cost import CHUNK, COPY, RATE
 from farrier.targets.gpu.fragments import keep_apart
+from farrier.targets.gpu.occupancy import occupancy
 from farrier.targets.gpu.product_cost import INDEX_OPERATIONS
 
 RULE = RuleId("attention-fragments", version=1)
@@ -160,15 +161,13 @@ class _Kernel:
         height, keys = groups * attended.declared.rows, columns["attend_keys"].astype(np.float64)
         blocks = first.batch * np.ceil(first.rows / height)
         turns = np.ceil(first.columns / keys)
-        resident = np.minimum.reduce(
-            [
-                device.threads / (groups * _SUBGROUP),
-                device.registers / (attended.registers(columns) * groups * _SUBGROUP),
-                device.workgroup_bytes / attended.workgroup_bytes(columns),
-            ]
+        rounds, at_once = occupancy(
+            device,
+            blocks,
+            groups * _SUBGROUP,
+            attended.registers(columns),
+            attended.workgroup_bytes(columns),
         )
-        rounds = np.ceil(blocks / device.units)
-        at_once = np.minimum(np.maximum(1.0, np.floor(resident)), rounds)
         terms = float(attended.depth + attended.width)
         nbytes = keys * terms * attended.declared.left.nbytes
         turn = height * keys * terms / RATE + height * keys * _SCORE_OPERATIONS / device.lanes

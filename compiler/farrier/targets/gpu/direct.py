@@ -31,6 +31,7 @@ from farrier.space.operations import operations_of
 from farrier.space.space import Floats
 from farrier.targets.gpu import points, rows
 from farrier.targets.gpu.device import Device, Limits
+from farrier.targets.gpu.occupancy import occupancy
 from farrier.targets.gpu.product_cost import INDEX_OPERATIONS
 from farrier.targets.gpu.tiles import named_products
 
@@ -142,10 +143,9 @@ def cost(product: Direct, device: Device, columns: Columns) -> Estimate:
     operations += INDEX_OPERATIONS * product.digits
     operations += each[0] * each[1] * (product.epilogue + 4)
     blocks = np.ceil(count / threads)
-    rounds = np.ceil(blocks / device.units)
     groups = np.ceil(threads / device.group)
+    rounds, at_once = occupancy(device, blocks, groups * device.group)
     issue = rounds * groups * device.group / device.lanes * operations
-    at_once = np.clip(np.floor(device.threads / (groups * device.group)), 1, rounds)
     waits = rounds / at_once * terms / unrolled * device.memory_latency / _hidden(each, unrolled)
     compute = np.maximum(issue, waits) / device.clock
     memory = np.full(len(threads), product.nbytes / device.bandwidth)

@@ -36,6 +36,7 @@ from farrier.space.inline import inline
 from farrier.space.operations import operations_of
 from farrier.targets.gpu import points, rows
 from farrier.targets.gpu.device import Device, Limits
+from farrier.targets.gpu.occupancy import occupancy
 from farrier.targets.gpu.tiles import named_products
 
 RULE = RuleId("few_rows", version=1)
@@ -127,9 +128,7 @@ def cost(product: FewRows, device: Device, columns: Columns) -> Estimate:
     operations += sums * 2 * np.log2(np.minimum(threads, SUBGROUP_SIZE))
     operations += np.ceil(sums / threads) * (threads / SUBGROUP_SIZE + product.epilogue + 8)
     subgroups = np.ceil(threads * groups / device.group)
-    rounds = np.ceil(blocks / device.units)
-    resident = np.maximum(1, np.floor(device.threads / (subgroups * device.group)))
-    at_once = np.minimum(resident, rounds)
+    rounds, at_once = occupancy(device, blocks, subgroups * device.group)
     issue = rounds * subgroups * device.group / device.lanes * operations
     waits = rounds / at_once * (runs / turns * device.memory_latency + 2 * device.barrier)
     compute = np.maximum(issue, waits) / device.clock

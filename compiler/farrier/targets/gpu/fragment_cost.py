@@ -13,6 +13,7 @@ from farrier.space import Columns, Estimate
 from farrier.space.space import Floats
 from farrier.targets.gpu import product_cost
 from farrier.targets.gpu.device import Device, Limits
+from farrier.targets.gpu.occupancy import occupancy
 
 # The 16-bit multiplications that a unit starts per cycle: those of sm_75, the slowest architecture
 # with tensor cores (CUDA C++ Programming Guide, arithmetic throughput).
@@ -102,16 +103,8 @@ def cost(shape: Shape, device: Device, columns: Columns) -> Estimate:
     blocks = product.batch * np.ceil(product.rows / rows) * np.ceil(product.columns / width)
     turns = np.ceil(product.terms / depth)
     registers = shape.registers(columns)
-    resident = np.minimum.reduce(
-        [
-            device.threads / threads,
-            device.registers / (registers * threads),
-            device.workgroup_bytes / shape.workgroup_bytes(columns),
-        ]
-    )
-    resident = np.maximum(1, np.floor(resident))
-    rounds = np.ceil(blocks / device.units)
-    at_once = np.minimum(resident, rounds)
+    nbytes = shape.workgroup_bytes(columns)
+    rounds, at_once = occupancy(device, blocks, threads, registers, nbytes)
 
     multiply = rows * width * depth / (RATE if shape.declared.left.nbytes <= 2 else RATE / 2)
     elements = depth * (rows * product.element_bytes[0] + width * product.element_bytes[1])

@@ -14,6 +14,7 @@ from farrier.space import Columns, Estimate
 from farrier.space.operations import operations_of
 from farrier.space.space import Floats
 from farrier.targets.gpu.device import Device
+from farrier.targets.gpu.occupancy import occupancy
 
 KNOBS = ("threads_y", "threads_x", "each_y", "each_x", "depth", "stages")
 # From ptxas for tiles of 4x4 to 8x8 elements, within a tenth: the base registers of a thread, and
@@ -108,17 +109,8 @@ def cost(shape: Shape, device: Device, columns: Columns) -> Estimate:
     # its own.
     kept = (knobs["stages"] - 1) * copied_each(columns)
     registers = _REGISTERS + _REGISTERS_EACH * (each + knobs["each_y"] + knobs["each_x"]) + kept
-    resident = np.minimum.reduce(
-        [
-            device.threads / (groups * device.group),
-            device.registers / (registers * groups * device.group),
-            device.workgroup_bytes / np.maximum(workgroup_bytes(shape, columns), 1),
-        ]
-    )
-    resident = np.maximum(1, np.floor(resident))
-    # The blocks of the busiest unit, and how many of them run at once.
-    rounds = np.ceil(blocks / device.units)
-    at_once = np.minimum(resident, rounds)
+    nbytes = workgroup_bytes(shape, columns)
+    rounds, at_once = occupancy(device, blocks, groups * device.group, registers, nbytes)
 
     # Cycles in which a unit begins the operations of one block.
     issue = groups * device.group / device.lanes

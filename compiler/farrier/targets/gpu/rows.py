@@ -35,6 +35,7 @@ from farrier.space.inline import inline
 from farrier.space.operations import operations_of
 from farrier.targets.gpu import points
 from farrier.targets.gpu.device import Device, Limits
+from farrier.targets.gpu.occupancy import occupancy
 
 RULE = RuleId("rows", version=2)
 _VALUES = {"row_threads": (1, 8, 16, 32, 64, 128, 256), "rows_each": (1, 2, 4, 8, 16, 32, 64, 128)}
@@ -151,9 +152,7 @@ def cost(group: Group, device: Device, columns: Columns, lanes: int = 1) -> Esti
     rows = columns["rows_each"].astype(np.float64)
     blocks = np.ceil(group.rows / rows)
     groups = np.ceil(rows * threads / device.group)
-    resident = np.maximum(1, np.floor(device.threads / (groups * device.group)))
-    rounds = np.ceil(blocks / device.units)
-    at_once = np.minimum(resident, rounds)
+    rounds, at_once = occupancy(device, blocks, groups * device.group)
     operations = np.zeros(len(rows))
     turns = np.zeros(len(rows))
     for size, own in group.passes:

@@ -16,6 +16,7 @@ from farrier.space.space import Floats
 from farrier.targets.gpu import product_cost
 from farrier.targets.gpu.device import Device, Limits
 from farrier.targets.gpu.fragment_cost import CHUNK
+from farrier.targets.gpu.occupancy import occupancy
 
 # The bytes of factors that a unit multiplies in a cycle. A unit of sm_90 starts 2048
 # multiplications of 16 bits (NVIDIA H100 whitepaper: 989 TFLOPS).
@@ -103,16 +104,8 @@ def cost(shape: Shape, device: Device, columns: Columns) -> Estimate:
     blocks = product.batch * np.ceil(product.rows / rows) * np.ceil(product.columns / width)
     turns = np.ceil(product.terms / depth)
     registers = shape.registers(columns)
-    resident = np.minimum.reduce(
-        [
-            device.threads / threads,
-            device.registers / (registers * threads),
-            device.workgroup_bytes / shape.workgroup_bytes(columns),
-        ]
-    )
-    resident = np.maximum(1, np.floor(resident))
-    rounds = np.ceil(blocks / device.units)
-    at_once = np.minimum(resident, rounds)
+    nbytes = shape.workgroup_bytes(columns)
+    rounds, at_once = occupancy(device, blocks, threads, registers, nbytes)
 
     # Each fragment reads its own rows and columns from workgroup memory.
     fragments = rows / ROWS * width / columns["columns"]

@@ -161,13 +161,17 @@ class Builder:
         """Return the result of an instruction without side effects, which depends only on its
         operands. If this basic block already contains an equal instruction, return its result;
         otherwise append a new one."""
-        key = (operation, type_, operands, attribute)
-        equal = self._known.get(key)
+        return self._once((operation, type_, operands, attribute), self._known, self.body)
+
+    def _once(
+        self, key: _Key, instructions: dict[_Key, Instruction], body: list[Statement]
+    ) -> Instruction:
+        """Return the one of `instructions` that equals `key`, or append a new one to `body`."""
+        equal = instructions.get(key)
         if equal is None:
             self._count += 1
-            equal = Instruction(operation, type_, operands, attribute, self._count)
-            self._known[key] = equal
-            self.body.append(equal)
+            equal = instructions[key] = Instruction(*key, self._count)
+            body.append(equal)
         return equal
 
     def hoisted(
@@ -183,14 +187,7 @@ class Builder:
         if depth == HERE:
             return self.pure(operation, type_, operands, attribute)
         scope = self.scopes[depth]
-        key = (operation, type_, operands, attribute)
-        equal = scope.known.get(key)
-        if equal is None:
-            self._count += 1
-            equal = Instruction(operation, type_, operands, attribute, self._count)
-            scope.known[key] = equal
-            scope.head.append(equal)
-        return equal
+        return self._once((operation, type_, operands, attribute), scope.known, scope.head)
 
     def put(
         self, operation: Operation, operands: tuple[Operand, ...], attribute: Any = None
