@@ -7,20 +7,17 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from farrier.errors import FarrierError, TimeLimitError
-from farrier_device.child_process import ChildProcess
 from farrier_farm.farm import Farm
 from farrier_farm.leases.leases import Lease
-from farrier_farm.roles.children import bound_to_this_process
 from farrier_farm.settings import Settings
+from farrier_worker import scratch_process
 from farrier_worker.clock import JobClock
-from farrier_worker.confinement import environment
 from farrier_worker.job_channel_server import JobChannelServer
 from farrier_worker.memory import held_bytes, out_of_memory
 
@@ -47,27 +44,15 @@ class Attempt:
         self._kill_at: float | None = None
         self._tail = b""
         self._ending = threading.Lock()
-        self._scratch = tempfile.TemporaryDirectory(
-            prefix="farrier-job-", ignore_cleanup_errors=True
+        self._process, self._scratch = scratch_process.start(
+            "job",
+            lambda line: [*command, str(line), lease.item, str(lease.attempt)],
+            stderr=subprocess.PIPE,
         )
-        scratch = Path(self._scratch.name)
-        try:
-            self._process = ChildProcess(
-                lambda line: [*command, str(line), lease.item, str(lease.attempt)],
-                stderr=subprocess.PIPE,
-                env=environment(scratch, os.environ),
-                cwd=scratch,
-                # If its supervisor is killed, the process ends too, instead of running along with
-                # the attempt that replaces it.
-                preexec_fn=bound_to_this_process(),
-            )
-        except OSError:
-            self._scratch.cleanup()
-            raise
         self._stderr = self._process.stderr
         os.set_blocking(self._stderr.fileno(), False)
         self._channel = JobChannelServer(
-            farm, lease, self._process.sock, scratch, self.clock, self.abort
+            farm, lease, self._process.sock, Path(self._scratch.name), self.clock, self.abort
         )
 
     @property

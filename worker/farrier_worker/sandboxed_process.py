@@ -6,7 +6,6 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import tempfile
 import threading
 import time
 from collections.abc import Sequence
@@ -14,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from farrier_device import wire
-from farrier_device.child_process import ChildProcess, describe_exit, is_from_outside
+from farrier_device.child_process import describe_exit, is_from_outside
 from farrier_device.closing import Closing
-from farrier_farm.roles.children import bound_to_this_process
 from farrier_farm.settings import Settings
-from farrier_worker.confinement import environment, log_level
+from farrier_worker import scratch_process
+from farrier_worker.confinement import log_level
 from farrier_worker.memory import held_bytes
 
 _START_S = 30.0  # It imports the compiler, perhaps on a busy machine.
@@ -63,25 +62,14 @@ class SandboxedProcess(Closing):
         self._stopping = ""
         self._is_to_blame = False
         self._aborting = threading.Lock()
-        self._scratch = tempfile.TemporaryDirectory(
-            prefix=f"farrier-{what}-", ignore_cleanup_errors=True
+        self._process, self._scratch = scratch_process.start(
+            what, lambda line: [*command, str(line)]
         )
-        scratch = Path(self._scratch.name)
-        try:
-            self._process = ChildProcess(
-                lambda line: [*command, str(line)],
-                env=environment(scratch, os.environ),
-                cwd=scratch,
-                preexec_fn=bound_to_this_process(),
-            )
-        except OSError:
-            self._scratch.cleanup()
-            raise
         self._sock = self._process.sock
         try:
             if nice:
                 os.setpriority(os.PRIO_PROCESS, self._process.pid, nice)
-            self._begin(scratch)
+            self._begin(Path(self._scratch.name))
         except BaseException:
             self.close()
             raise

@@ -17,6 +17,7 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from farrier.errors import FarrierError
 from farrier.frontends.builder.model import ImportedModel
+from farrier.frontends.builder.signature import Declared
 from farrier.frontends.builder.states import suggestions
 from farrier.frontends.formats import Format
 from farrier.ir.control import failures
@@ -212,6 +213,33 @@ class Inspection:
             if len(text) <= MOST_BYTES:
                 break
         return text
+
+
+def failed(whole: Inspection, error: FarrierError) -> Inspection:
+    """Return the report with the reason why the model does not compile."""
+    return dataclasses.replace(whole, problems=(problem_of(error),))
+
+
+def with_import(
+    whole: Inspection,
+    dims: Callable[[], Sequence[NamedDim]],
+    load: Callable[[], ImportedModel],
+) -> Inspection:
+    """Return the report with the open dims that `dims` returns, and with what the import `load` has
+    determined, or with the reason why one of them fails."""
+    try:
+        whole = dataclasses.replace(whole, open_dims=open_dims(dims()))
+        return with_types(whole, load())
+    except FarrierError as error:
+        return failed(whole, error)
+
+
+def declared_inputs(declared: Sequence[Declared]) -> tuple[Tensor, ...]:
+    """Return the inputs of a report as the model declares them."""
+    return tuple(
+        Tensor(shown(tensor.name), str(tensor.dtype), tensor.dims)
+        for tensor in declared[:MOST_NAMES]
+    )
 
 
 def with_types(whole: Inspection, imported: ImportedModel) -> Inspection:

@@ -7,7 +7,6 @@ fails, a reproducer is written.
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
@@ -20,23 +19,9 @@ from farrier.ir.printer import print_ir
 from farrier.ir.verify_kernel import verify_function
 from farrier.lower.passes import PASSES
 from farrier.progress import debug
+from farrier.progress.pass_run import PassRun, cause_of
 
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class LoopPassRun:
-    """The record of one loop pass: its name, its wall time in seconds, and the kernel before and
-    after it."""
-
-    name: str
-    seconds: float
-    before: Function
-    after: Function
-
-    @property
-    def changed(self) -> bool:
-        return self.after is not self.before and self.after != self.before
-
-
+LoopPassRun: TypeAlias = PassRun[Function]
 Listener: TypeAlias = Callable[[LoopPassRun], None]
 
 
@@ -65,7 +50,7 @@ def run_loop_passes(
         if is_checked and after is not function:
             _check(name, function, after)
         if is_shown or listener is not None:
-            run = LoopPassRun(name, time.perf_counter() - start, function, after)
+            run = PassRun(name, time.perf_counter() - start, function, after)
             if is_shown:
                 _show(run)
             if listener is not None:
@@ -95,8 +80,7 @@ def _show(run: LoopPassRun) -> None:
 
 def _failure(name: str, function: Function, error: Exception) -> CompilerError:
     path = debug.leave_reproducer(name, print_ir(function))
-    what = error.message if isinstance(error, CompilerError) else f"{type(error).__name__}: {error}"
     return CompilerError(
-        f"the pass {name} failed on kernel {function.name}: {what}",
+        f"the pass {name} failed on kernel {function.name}: {cause_of(error)}",
         hint=f"farrier opt {path} -p {name}",
     )

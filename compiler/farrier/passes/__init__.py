@@ -4,8 +4,8 @@ them.
 
 from farrier.passes.passes import PASSES
 from farrier.passes.runner import (
+    GraphPassRun,
     Listener,
-    PassRun,
     finish,
     layers,
     opt,
@@ -17,8 +17,8 @@ from farrier.passes.settings import Settings
 
 __all__ = [
     "PASSES",
+    "GraphPassRun",
     "Listener",
-    "PassRun",
     "Settings",
     "finish",
     "layers",

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from farrier.ir.dim import Extent
-from farrier.ir.graph import Constant, Node, Value
+from farrier.ir.graph import Constant, Graph, Node, Value
 from farrier.ir.types import DType, TensorType
 from farrier.ops import Product, product_of
+from farrier.ops.blocks import UNPACK_BITS
 from farrier.ops.conversion import CAST
 from farrier.ops.matmul import GEMM
 from farrier.ops.quantize import DEQUANTIZE
 from farrier.ops.shape import TRANSPOSE
 from farrier.ops.slicing import SLICE
 from farrier.ops.view import RESHAPE
+from farrier.passes.eliminate_dead_code import eliminate_dead_code
+from farrier.passes.fold_constants import fold_node, is_foldable
 from farrier.passes.rewriting import Replacement, Rewriter, derived
 
 if TYPE_CHECKING:
@@ -42,6 +45,23 @@ class BlockWeights:
     zeros: Value | None
     zero: int  # The zero point of all codes if `zeros` is None.
     rows: int
+
+
+def replace_products(graph: Graph, replaced: Callable[[Node, Rewriter], tuple[Node, ...]]) -> Graph:
+    """Return the graph with the nodes that `replaced` returns in place of a node, where it returns
+    any. Constant bits are unpacked first, so that `replaced` sees codes."""
+    rewriter, count = Rewriter(graph), 0
+    for original in graph.nodes:
+        node = rewriter.resolve_inputs(original)
+        if UNPACK_BITS.matches(node) and is_foldable(node, rewriter):
+            fold_node(node, rewriter)
+            continue
+        nodes = replaced(node, rewriter)
+        count += len(nodes)
+        for replacement in nodes or (node,):
+            rewriter.emit(replacement)
+    # Unused nodes are removed before constants are folded, which would dequantize all weights.
+    return eliminate_dead_code(rewriter.finish()) if count else rewriter.finish()
 
 
 def multiplied_weights(node: Node, rewriter: Rewriter) -> BlockWeights | None:

@@ -5,7 +5,6 @@ Each pass is timed, verified and shown on demand; if a pass fails, a reproducer 
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -27,26 +26,14 @@ from farrier.passes.algorithm import CHOICE, Layer
 from farrier.passes.passes import PASSES, Pass
 from farrier.passes.settings import Settings
 from farrier.progress import debug
+from farrier.progress.pass_run import PassRun, cause_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class PassRun:
-    """The record of one pass: its name, wall time in seconds, and the graph before and after it."""
-
-    name: str
-    seconds: float
-    before: Graph
-    after: Graph
-
-    @property
-    def changed(self) -> bool:
-        return self.after is not self.before and self.after != self.before
-
-
-Listener: TypeAlias = Callable[[PassRun], None]
+GraphPassRun: TypeAlias = PassRun[Graph]
+Listener: TypeAlias = Callable[[GraphPassRun], None]
 
 
 def optimize(graph: Graph, settings: Settings, listener: Listener | None = None) -> Graph:
@@ -132,7 +119,7 @@ def arrays_of(graph: Graph) -> dict[str, npt.NDArray[Any]]:
     return {node.digest: node.data for node in walk(graph) if isinstance(node, Constant)}
 
 
-def _show(run: PassRun) -> None:
+def _show(run: GraphPassRun) -> None:
     if debug.debug_level() < debug.TIMES:
         return
     took = f"{run.name}: {run.seconds * 1e3:.1f} ms"
@@ -145,16 +132,15 @@ def _show(run: PassRun) -> None:
     debug.show(debug.GRAPHS, f"after {run.name}", lambda: print_ir(run.after))
 
 
-def _difference(run: PassRun) -> str:
+def _difference(run: GraphPassRun) -> str:
     before, after = (print_ir(graph).splitlines(keepends=True) for graph in (run.before, run.after))
     return "".join(difflib.unified_diff(before, after, "before", "after", n=1))
 
 
 def _failure(name: str, graph: Graph, settings: Settings, error: Exception) -> CompilerError:
     path = write_reproducer(name, graph)
-    what = error.message if isinstance(error, CompilerError) else f"{type(error).__name__}: {error}"
     return CompilerError(
-        f"the pass {name} failed on graph {graph.name}: {what}",
+        f"the pass {name} failed on graph {graph.name}: {cause_of(error)}",
         hint=f"farrier opt {path} -p {name} --precision {settings.precision}",
     )
 
@@ -180,7 +166,7 @@ def opt(
     verify(ir)
     shown: list[str] = []
 
-    def keep(run: PassRun | LoopPassRun) -> None:
+    def keep(run: GraphPassRun | LoopPassRun) -> None:
         shown.append(f"# after {run.name}\n{print_ir(run.after)}")
 
     listener = keep if print_after_all else None

@@ -16,12 +16,12 @@ from farrier.frontends.inspection import (
     ModelGraph,
     Parameters,
     Tensor,
+    declared_inputs,
     draw,
-    open_dims,
-    problem_of,
+    failed,
     shown,
     uses,
-    with_types,
+    with_import,
 )
 from farrier.frontends.onnx.model.file import Model
 from farrier.frontends.stablehlo.build import name_of, operations_in, reason_of
@@ -44,7 +44,7 @@ def inspection(model: Model) -> Inspection:
         )
         return _typed(document, model, interface)
     except FarrierError as error:
-        return dataclasses.replace(document, problems=(problem_of(error),))
+        return failed(document, error)
 
 
 def _typed(document: Inspection, model: Model, interface: Interface) -> Inspection:
@@ -53,21 +53,13 @@ def _typed(document: Inspection, model: Model, interface: Interface) -> Inspecti
     outputs = zip(interface.outputs, interface.results, strict=True)
     document = dataclasses.replace(
         document,
-        inputs=tuple(
-            Tensor(shown(tensor.name), str(tensor.dtype), tensor.dims)
-            for tensor in declared[:MOST_NAMES]
-        ),
+        inputs=declared_inputs(declared),
         outputs=tuple(
             Tensor(shown(name), type_name(kind), None)
             for name, kind in itertools.islice(outputs, MOST_NAMES)
         ),
     )
-    try:
-        dims = resolve(declared, {}).dims
-        document = dataclasses.replace(document, open_dims=open_dims(dims))
-        return with_types(document, import_model(model))
-    except FarrierError as error:
-        return dataclasses.replace(document, problems=(problem_of(error),))
+    return with_import(document, lambda: resolve(declared, {}).dims, lambda: import_model(model))
 
 
 def _parameters(module: Module) -> Parameters:

@@ -19,10 +19,9 @@ from farrier.frontends.inspection import (
     Parameters,
     Tensor,
     draw,
-    open_dims,
-    problem_of,
+    failed,
     shown,
-    with_types,
+    with_import,
 )
 from farrier.frontends.onnx.model.file import Model
 from farrier.frontends.tflite.build import unknown_name
@@ -39,7 +38,7 @@ def inspection(model: Model) -> Inspection:
     try:
         read = read_model(model.message)
     except FarrierError as error:
-        return dataclasses.replace(document, problems=(problem_of(error),))
+        return failed(document, error)
     document = dataclasses.replace(
         document,
         producer=shown(read.description),
@@ -55,11 +54,11 @@ def inspection(model: Model) -> Inspection:
             inputs=_tensors(interface.inputs, (main.tensors[index] for index in main.inputs)),
             outputs=_tensors(interface.outputs, (main.tensors[index] for index in main.outputs)),
         )
-        dims = resolve(interface.declared(), {}).dims
-        document = dataclasses.replace(document, open_dims=open_dims(dims))
-        return with_types(document, import_model(model))
     except FarrierError as error:
-        return dataclasses.replace(document, problems=(problem_of(error),))
+        return failed(document, error)
+    return with_import(
+        document, lambda: resolve(interface.declared(), {}).dims, lambda: import_model(model)
+    )
 
 
 def _tensors(names: Iterable[str], tensors: Iterable[FileTensor]) -> tuple[Tensor, ...]:

@@ -17,12 +17,12 @@ from farrier.frontends.inspection import (
     ModelGraph,
     Parameters,
     Tensor,
+    declared_inputs,
     draw,
-    open_dims,
-    problem_of,
+    failed,
     shown,
     uses,
-    with_types,
+    with_import,
 )
 from farrier.frontends.onnx.model.file import Model
 from farrier.frontends.torch.archive import Archive
@@ -49,7 +49,7 @@ def inspection(model: Model) -> Inspection:
         )
         return _typed(document, model, Interface(program))
     except FarrierError as error:
-        return dataclasses.replace(document, problems=(problem_of(error),))
+        return failed(document, error)
 
 
 def _typed(document: Inspection, model: Model, interface: Interface) -> Inspection:
@@ -57,21 +57,15 @@ def _typed(document: Inspection, model: Model, interface: Interface) -> Inspecti
     declared = interface.declared()
     document = dataclasses.replace(
         document,
-        inputs=tuple(
-            Tensor(shown(tensor.name), str(tensor.dtype), tensor.dims)
-            for tensor in declared[:MOST_NAMES]
-        ),
+        inputs=declared_inputs(declared),
         outputs=tuple(
             Tensor(shown(name), _type(interface, value), None)
             for name, value in itertools.islice(interface.outputs(), MOST_NAMES)
         ),
     )
-    try:
-        dims = resolve(declared, interface.shapes({})).dims
-        document = dataclasses.replace(document, open_dims=open_dims(dims))
-        return with_types(document, import_model(model))
-    except FarrierError as error:
-        return dataclasses.replace(document, problems=(problem_of(error),))
+    return with_import(
+        document, lambda: resolve(declared, interface.shapes({})).dims, lambda: import_model(model)
+    )
 
 
 def _type(interface: Interface, value: Any) -> str:

@@ -24,10 +24,9 @@ from farrier.frontends.inspection import (
     Parameters,
     Tensor,
     draw,
-    open_dims,
-    problem_of,
+    failed,
     shown,
-    with_types,
+    with_import,
 )
 from farrier.frontends.onnx.importer.build import import_model
 from farrier.frontends.onnx.importer.declared import declaration
@@ -56,7 +55,7 @@ def inspection(data: Model | bytes) -> Inspection:
     try:
         proto = reading_of(model).model
     except FarrierError as error:
-        return dataclasses.replace(whole, problems=(problem_of(error),))
+        return failed(whole, error)
     graph = proto.graph
     whole = dataclasses.replace(
         whole,
@@ -66,13 +65,11 @@ def inspection(data: Model | bytes) -> Inspection:
         operators=_operators(reading_of(model).opsets, graph),
         graph=_graph(graph),
     )
-    whole = _with_interface(whole, proto)
-    try:
-        dims = resolve(declared_inputs(graph), {}).dims
-        whole = dataclasses.replace(whole, open_dims=open_dims(dims))
-        return with_types(whole, import_model(model))
-    except FarrierError as error:
-        return dataclasses.replace(whole, problems=(problem_of(error),))
+    return with_import(
+        _with_interface(whole, proto),
+        lambda: resolve(declared_inputs(graph), {}).dims,
+        lambda: import_model(model),
+    )
 
 
 def _with_interface(whole: Inspection, proto: onnx.ModelProto) -> Inspection:

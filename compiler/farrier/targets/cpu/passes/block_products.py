@@ -9,7 +9,6 @@ from farrier.intrinsics.dot import held_as
 from farrier.ir.dim import product
 from farrier.ir.graph import Graph, Node, Value
 from farrier.ir.types import DType
-from farrier.ops.blocks import UNPACK_BITS
 from farrier.ops.conversion import CAST
 from farrier.ops.quantize import DEQUANTIZE
 from farrier.ops.slicing import SLICE
@@ -19,10 +18,9 @@ from farrier.passes.block_weights import (
     drops_ends,
     finished_product,
     multiplied_weights,
+    replace_products,
     whole_rows,
 )
-from farrier.passes.eliminate_dead_code import eliminate_dead_code
-from farrier.passes.fold_constants import fold_node, is_foldable
 from farrier.passes.rewriting import Replacement, Rewriter
 from farrier.passes.settings import Settings
 from farrier.targets.cpu.passes.block_tables import gathered_codes
@@ -63,18 +61,11 @@ def block_products(graph: Graph, settings: Settings) -> Graph:
             return y
     """
     target = as_cpu(settings.target)
-    rewriter, count = Rewriter(graph), 0
-    for original in graph.nodes:
-        node = rewriter.resolve_inputs(original)
-        if UNPACK_BITS.matches(node) and is_foldable(node, rewriter):
-            fold_node(node, rewriter)
-            continue
-        nodes = _product(node, rewriter, target) or gathered_codes(node, rewriter)
-        count += len(nodes)
-        for replacement in nodes or (node,):
-            rewriter.emit(replacement)
-    # Unused nodes are removed before constants are folded, which would dequantize all weights.
-    return eliminate_dead_code(rewriter.finish()) if count else rewriter.finish()
+
+    def replaced(node: Node, rewriter: Rewriter) -> tuple[Node, ...]:
+        return _product(node, rewriter, target) or gathered_codes(node, rewriter)
+
+    return replace_products(graph, replaced)
 
 
 def _product(node: Node, rewriter: Rewriter, target: CpuTarget) -> tuple[Node, ...]:

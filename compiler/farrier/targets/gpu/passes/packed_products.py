@@ -11,17 +11,15 @@ import numpy as np
 from farrier.ir.dim import product, typical
 from farrier.ir.graph import Graph, Node, Value
 from farrier.ir.types import DType, TensorType
-from farrier.ops.blocks import UNPACK_BITS
 from farrier.ops.packed import RUN, WORDS, group_of, packed, packed_by_column
 from farrier.options.precision import Precision
 from farrier.passes.block_weights import (
     BlockWeights,
     finished_product,
     multiplied_weights,
+    replace_products,
     whole_rows,
 )
-from farrier.passes.eliminate_dead_code import eliminate_dead_code
-from farrier.passes.fold_constants import fold_node, is_foldable
 from farrier.passes.rewriting import Replacement, Rewriter, derived
 from farrier.passes.settings import Settings
 
@@ -60,18 +58,9 @@ def packed_products(graph: Graph, settings: Settings) -> Graph:
             y: f32[1, 8] = PackedMatMul(x, w_codes_words, s_scales_groups, bits=4, columns=8, zero=0)
             return y
     """  # noqa: E501
-    rewriter, count = Rewriter(graph), 0
-    for original in graph.nodes:
-        node = rewriter.resolve_inputs(original)
-        if UNPACK_BITS.matches(node) and is_foldable(node, rewriter):
-            fold_node(node, rewriter)
-            continue
-        nodes = _product(node, rewriter, settings.precision)
-        count += len(nodes)
-        for replacement in nodes or (node,):
-            rewriter.emit(replacement)
-    # Unused nodes are removed before constants are folded, which would dequantize all weights.
-    return eliminate_dead_code(rewriter.finish()) if count else rewriter.finish()
+    return replace_products(
+        graph, lambda node, rewriter: _product(node, rewriter, settings.precision)
+    )
 
 
 def _product(node: Node, rewriter: Rewriter, precision: Precision) -> tuple[Node, ...]:
