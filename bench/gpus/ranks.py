@@ -30,9 +30,10 @@ from bench.workloads import NAMES, workload
 from farrier.frontends.onnx.importer import import_model
 from farrier.frontends.onnx.model.file import model_of
 from farrier.ir.addresses import flatten
-from farrier.ir.affine import Simplifier, to_expr
+from farrier.ir.affine import Simplifier
 from farrier.ir.dim import typical
 from farrier.ir.expr import Buffer, Expr, Load, MemoryScope
+from farrier.ir.linear import to_expr
 from farrier.ir.loop import For, Function, Stmt, Store
 from farrier.ir.operands import operands
 from farrier.ir.statements import below, walk_stmts

@@ -20,10 +20,11 @@ from typing import Protocol, TypeAlias
 from farrier.errors import CompilerError
 from farrier.ir import expr as e
 from farrier.ir.addresses import flatten
-from farrier.ir.affine import Linear, Simplifier
+from farrier.ir.affine import Simplifier
 from farrier.ir.dim import Extent, number
 from farrier.ir.expr import Buffer, Expr, Load, Var
 from farrier.ir.instr import Operand, Operation, Type
+from farrier.ir.linear import Linear
 from farrier.ir.loop import For, Function, Intrinsic, LoopKind, Stmt, Tile
 from farrier.ir.substitute import Indices, Substitution, variables
 from farrier.ir.types import Layout

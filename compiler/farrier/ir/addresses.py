@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from farrier.ir.affine import Linear, Simplifier, combine, to_expr
+from farrier.ir.affine import Simplifier
 from farrier.ir.dim import Extent, number
 from farrier.ir.expr import Binary, BinaryOp, Buffer, Expr
+from farrier.ir.linear import Linear, combine, to_expr
 from farrier.ir.types import Layout, PhysicalDim, Swizzle
 
 

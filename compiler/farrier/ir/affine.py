@@ -43,12 +43,25 @@ from farrier.ir.expr import (
     extent_of,
     index,
 )
+from farrier.ir.linear import (
+    Linear,
+    Terms,
+    add_terms,
+    combine,
+    divmod_extent,
+    multiple_of,
+    scale,
+    sides,
+    sorted_expr,
+    to_expr,
+    whole_and_rest,
+    without,
+)
 from farrier.ir.operands import MAP_OPERANDS
 from farrier.ir.substitute import variables
 from farrier.ir.types import DType
 
 Bounds: TypeAlias = tuple[Extent, Extent]  # both inclusive
-Terms: TypeAlias = frozenset[tuple[Expr, Extent]]
 # Stands for infinity in bounds: more than any product of symbols with wide ranges.
 UNBOUNDED = 1 << 512
 _NO_FACTS: Mapping[Expr, Bounds] = {}
@@ -72,17 +85,6 @@ FALSE = Const(False, DType.BOOL)
 T = TypeVar("T")
 # By the identity of an expression, which the entry keeps alive.
 Known: TypeAlias = dict[int, tuple[Expr, T]]
-
-
-class Linear(NamedTuple):
-    """A linear form `sum(terms[atom] * atom) + const`; no coefficient is zero. Treat `terms` as
-    read-only.
-
-    An atom is an expression that is not a sum or a multiple, such as a variable or a remainder.
-    """
-
-    terms: dict[Expr, Extent]
-    const: Extent
 
 
 class Affine(NamedTuple):
@@ -194,9 +196,9 @@ class Simplifier:
         """Return the linear form with constants in place of sums of terms: each sum whose facts
         allow only a single value is replaced by that value."""
         for total, (low, high) in self.sums.items() if self.sums else ():
-            factor = _multiple(form.terms, total) if low == high else 0
+            factor = multiple_of(form.terms, total) if low == high else 0
             if factor:
-                form = Linear(_without(form.terms, total), form.const + factor * low)
+                form = Linear(without(form.terms, total), form.const + factor * low)
         return form
 
     def bounds(self, expr: Expr) -> Bounds:
@@ -216,11 +218,11 @@ class Simplifier:
         terms = form.terms
         if self.sums:
             for total, (least, most) in self.sums.items():
-                multiple = _multiple(terms, total)
+                multiple = multiple_of(terms, total)
                 if multiple:
                     low += multiple * (least if multiple > 0 else most)
                     high += multiple * (most if multiple > 0 else least)
-                    terms = _without(terms, total)
+                    terms = without(terms, total)
         for atom, factor in terms.items():
             least, most = self._atom_bounds(atom)
             if factor > 0:
@@ -253,7 +255,7 @@ class Simplifier:
         sums = {
             total: span
             for total, span in self.sums.items()
-            if len(total) != len(terms) or not _multiple(primitive, total)
+            if len(total) != len(terms) or not multiple_of(primitive, total)
         }
         sums[frozenset(primitive.items())] = (low, high)
         longest_first = dict(sorted(sums.items(), key=lambda item: -len(item[0])))
@@ -370,9 +372,9 @@ class Simplifier:
             left, right = self.linear(expr.left), self.linear(expr.right)
             if expr.op is BinaryOp.MUL:
                 if not right.terms:
-                    return _scale(left, right.const)
+                    return scale(left, right.const)
                 if not left.terms:
-                    return _scale(right, left.const)
+                    return scale(right, left.const)
             elif expr.op is BinaryOp.DIV or expr.op is BinaryOp.MOD:
                 if not right.terms and is_less(0, right.const):
                     divide = self.divide if expr.op is BinaryOp.DIV else self.remainder
@@ -411,7 +413,7 @@ class Simplifier:
             if expr.op is BinaryOp.MUL and isinstance(expr.right, Const):
                 return self._add(terms, expr.left, factor * int(expr.right.value))
         form = self.linear(expr)
-        _add_terms(terms, form.terms, factor)
+        add_terms(terms, form.terms, factor)
         return factor * form.const
 
     def _atom(self, atom: Expr) -> Linear:
@@ -423,7 +425,7 @@ class Simplifier:
 
     def divide(self, form: Linear, divisor: Extent) -> Linear:
         """Return `form // divisor` for a positive divisor."""
-        whole, rest, quotient, const = _part(form, divisor)
+        whole, rest, quotient, const = whole_and_rest(form, divisor)
         if not rest and not isinstance(const, Dim):
             return Linear(whole, quotient)
         low, high = self.bounds_of(Linear(rest, const))
@@ -440,12 +442,12 @@ class Simplifier:
         elif (nested := self._unnest(rest, const)) is not None:
             inside = self.divide(nested[0], nested[1] * divisor)
         else:
-            inside = self._atom(Binary(BinaryOp.DIV, _sorted_expr(rest, const), index(divisor)))
+            inside = self._atom(Binary(BinaryOp.DIV, sorted_expr(rest, const), index(divisor)))
         return combine(Linear(whole, quotient), inside, 1)
 
     def remainder(self, form: Linear, divisor: Extent) -> Linear:
         """Return `form % divisor` for a positive divisor."""
-        _, rest, _, const = _part(form, divisor)
+        _, rest, _, const = whole_and_rest(form, divisor)
         if not rest and not isinstance(const, Dim):
             return Linear({}, const)
         low, high = self.bounds_of(Linear(rest, const))
@@ -462,7 +464,7 @@ class Simplifier:
         unwound = self._unwind(rest, const, divisor)
         if unwound is not None:
             return self.remainder(unwound, divisor)
-        return self._atom(Binary(BinaryOp.MOD, _sorted_expr(rest, const), index(divisor)))
+        return self._atom(Binary(BinaryOp.MOD, sorted_expr(rest, const), index(divisor)))
 
     def _factor(
         self, rest: dict[Expr, Extent], const: Extent, divisor: Extent
@@ -477,7 +479,7 @@ class Simplifier:
         for factor in sorted({gcd(k, number) for k in factors}, reverse=True):
             if factor == 1:
                 return None
-            whole, left = _divmod(const, factor)
+            whole, left = divmod_extent(const, factor)
             if isinstance(left, Dim):
                 continue
             small = Linear({a: k for a, k in rest.items() if k % factor}, left)
@@ -509,7 +511,7 @@ class Simplifier:
             if isinstance(atom, Binary) and atom.op is BinaryOp.MOD:
                 modulus = extent_of(atom.right)
                 if modulus is not None and factor * modulus % divisor == 0:
-                    term, changed = _scale(self.linear(atom.left), factor), True
+                    term, changed = scale(self.linear(atom.left), factor), True
             form = combine(form, term, 1)
         return form if changed and not _is_unbounded(*self.bounds_of(form)) else None
 
@@ -619,12 +621,12 @@ class Simplifier:
                 return TRUE if holds else FALSE
             if is_less(0, low) or is_less(high, 0):
                 return FALSE if holds else TRUE
-            return Binary(expr.op, *_sides(difference))
+            return Binary(expr.op, *sides(difference))
         if is_less(high, 0):
             return TRUE
         if is_less(-1, low):
             return FALSE
-        return Binary(BinaryOp.LT, *_sides(self._coarsen(difference)))
+        return Binary(BinaryOp.LT, *sides(self._coarsen(difference)))
 
     def _coarsen(self, form: Linear) -> Linear:
         """Return the linear form divided by a common factor, for a comparison with 0. It is `form
@@ -656,95 +658,6 @@ _FORMS: Callable[[Simplifier], Known[Linear]] = attrgetter("_forms")
 _SLACKS: Callable[[Simplifier], Known[Linear | None]] = attrgetter("_slacks")
 
 
-def to_expr(form: Linear) -> Expr:
-    """Return a linear form as an expression: positive terms first, then the constant, then negative
-    terms."""
-    total: Expr | None = None
-    for atom, factor in form.terms.items():
-        if not _is_negative(factor):
-            term = atom if factor == 1 else Binary(BinaryOp.MUL, atom, index(factor))
-            total = term if total is None else Binary(BinaryOp.ADD, total, term)
-    if total is None:
-        total = index(form.const)
-    elif form.const != 0:
-        subtracted = _is_negative(form.const)
-        op = BinaryOp.SUB if subtracted else BinaryOp.ADD
-        total = Binary(op, total, index(-form.const if subtracted else form.const))
-    for atom, factor in form.terms.items():
-        if _is_negative(factor):
-            term = atom if factor == -1 else Binary(BinaryOp.MUL, atom, index(-factor))
-            total = Binary(BinaryOp.SUB, total, term)
-    return total
-
-
-def _is_negative(factor: Extent) -> bool:
-    """Check whether a coefficient is zero or negative for all values of its symbols. Its term is
-    then written with a minus sign."""
-    return factor < 0 if isinstance(factor, int) else is_less(factor, 1)
-
-
-def _sorted_expr(terms: dict[Expr, Extent], const: Extent) -> Expr:
-    """Return the expression of a sum with its terms in a fixed order, so that equal sums are equal
-    expressions."""
-    if len(terms) > 1:
-        order = sorted(terms.items(), key=lambda term: (-_size(term[1]), _sort_key(term[0])))
-        terms = dict(order)
-    return to_expr(Linear(terms, const))
-
-
-def _size(factor: Extent) -> int:
-    return max(map(abs, extent_bounds(factor)))
-
-
-def _sort_key(atom: Expr) -> str:
-    if isinstance(atom, Var):
-        return atom.name
-    if isinstance(atom, Binary):
-        return f"({_sort_key(atom.left)} {atom.op} {_sort_key(atom.right)})"
-    return repr(atom)
-
-
-def combine(left: Linear, right: Linear, factor: Extent) -> Linear:
-    """Return `left + factor * right`."""
-    if not right.terms:
-        return Linear(left.terms, left.const + factor * right.const)
-    terms = dict(left.terms)
-    _add_terms(terms, right.terms, factor)
-    return Linear(terms, left.const + factor * right.const)
-
-
-def _add_terms(terms: dict[Expr, Extent], others: Mapping[Expr, Extent], factor: Extent) -> None:
-    """Add `factor * others` to `terms`."""
-    for atom, k in others.items():
-        total = terms.get(atom, 0) + factor * k
-        if total != 0:
-            terms[atom] = total
-        else:
-            terms.pop(atom, None)
-
-
-def _multiple(terms: Mapping[Expr, Extent], total: Terms) -> int:
-    """Return the integer k for which `k * total` is part of `terms`; 0 if there is none."""
-    factor = 0
-    for atom, k in total:
-        coefficient = terms.get(atom, 0)
-        if k == coefficient or k == -coefficient:
-            ratio = 1 if k == coefficient else -1
-        elif (
-            not isinstance(coefficient, int)
-            or not isinstance(k, int)
-            or coefficient == 0
-            or coefficient % k
-        ):
-            return 0
-        else:
-            ratio = coefficient // k
-        if factor not in (0, ratio):
-            return 0
-        factor = ratio
-    return factor
-
-
 def _is_within(low: Extent, high: Extent, divisor: Extent) -> bool:
     """Check whether every value in [low, high] is certain to lie in [0, divisor)."""
     return is_less(-1, low) and is_less(high, divisor)
@@ -760,60 +673,6 @@ def _both(first: Bounds, second: Bounds) -> Bounds:
     low = first[0] if is_less(second[0], first[0]) else second[0]
     high = first[1] if is_less(first[1], second[1]) else second[1]
     return low, high
-
-
-def _without(terms: Mapping[Expr, Extent], total: Terms) -> dict[Expr, Extent]:
-    """Return `terms` without the atoms of the sum `total`."""
-    within = {atom for atom, _ in total}
-    return {atom: k for atom, k in terms.items() if atom not in within}
-
-
-def _scale(form: Linear, factor: Extent) -> Linear:
-    if factor == 1:
-        return form
-    if factor == 0:
-        return Linear({}, 0)
-    return Linear({a: k * factor for a, k in form.terms.items()}, form.const * factor)
-
-
-def _part(
-    form: Linear, divisor: Extent
-) -> tuple[dict[Expr, Extent], dict[Expr, Extent], Extent, Extent]:
-    """Split a linear form by a divisor; return (whole, rest, quotient, const).
-
-    `form == divisor * (whole + quotient) + rest + const`, where `whole` and `rest` map atoms to
-    coefficients, and 0 <= const < divisor if both are numbers.
-    """
-    whole: dict[Expr, Extent] = {}
-    rest: dict[Expr, Extent] = {}
-    for atom, k in form.terms.items():
-        quotient, left = _divmod(k, divisor)
-        if left != 0:
-            rest[atom] = k
-        else:
-            whole[atom] = quotient
-    return whole, rest, *_divmod(form.const, divisor)
-
-
-def _divmod(extent: Extent, divisor: Extent) -> tuple[Extent, Extent]:
-    """Return the quotient and the remainder of `extent` by `divisor`, or (0, extent) if the
-    quotient would need a new symbolic division."""
-    if isinstance(extent, int) and isinstance(divisor, int):
-        return divmod(extent, divisor)
-    quotient, rest = extent // divisor, extent % divisor
-    return (quotient, rest) if isinstance(rest, int) else (0, extent)
-
-
-def _sides(form: Linear) -> tuple[Expr, Expr]:
-    """Return (left, right) such that `left < right` is equivalent to `form < 0`. Terms with
-    negative coefficients are moved to the right side, so that all coefficients are positive."""
-    left = Linear({a: k for a, k in form.terms.items() if not _is_negative(k)}, 0)
-    right = Linear({a: -k for a, k in form.terms.items() if _is_negative(k)}, 0)
-    if _is_negative(form.const):
-        right = Linear(right.terms, -form.const)
-    else:
-        left = Linear(left.terms, form.const)
-    return to_expr(left), to_expr(right)
 
 
 def _negate(condition: Expr) -> Expr:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import dataclasses
 
 from farrier.ir.addresses import flatten
-from farrier.ir.affine import Simplifier, to_expr
+from farrier.ir.affine import Simplifier
 from farrier.ir.dim import Extent, number
 from farrier.ir.expr import Binary, BinaryOp, Buffer, Cast, Const, Expr, Load, mul
+from farrier.ir.linear import to_expr
 from farrier.ir.loop import Store
 from farrier.ir.types import DType, Layout
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from farrier.ir.affine import Linear, Simplifier
+from farrier.ir.affine import Simplifier
 from farrier.ir.dim import Extent
 from farrier.ir.expr import Binary, BinaryOp, Expr, Select, Var
+from farrier.ir.linear import Linear
 from farrier.ir.loop import For, If, Stmt, Store
 from farrier.ir.operands import OPERANDS
 from farrier.ir.statements import below

@@ -66,9 +66,10 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import assert_never
 
-from farrier.ir.affine import Linear, Simplifier
+from farrier.ir.affine import Simplifier
 from farrier.ir.dim import Extent, common_factor, is_less, number, product
 from farrier.ir.expr import MemoryScope, Var
+from farrier.ir.linear import Linear
 from farrier.ir.loop import (
     Alloc,
     Barrier,

@@ -7,13 +7,14 @@ import dataclasses
 from typing import assert_never
 
 from farrier.ir import expr as e
-from farrier.ir.affine import Linear, Simplifier, to_expr
+from farrier.ir.affine import Simplifier
 from farrier.ir.dim import Dim, Extent, is_less
 from farrier.ir.expr import (
     Const,
     MemoryScope,
     Var,
 )
+from farrier.ir.linear import Linear, to_expr
 from farrier.ir.loop import (
     Alloc,
     Barrier,

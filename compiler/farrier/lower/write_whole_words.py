@@ -7,9 +7,10 @@ from collections.abc import Collection
 
 from farrier.ir import expr as e
 from farrier.ir.addresses import flatten
-from farrier.ir.affine import Simplifier, to_expr
+from farrier.ir.affine import Simplifier
 from farrier.ir.dim import Extent, ceildiv, product
 from farrier.ir.expr import Buffer, Cast, Expr, Load, MemoryScope, Var, dtype_of
+from farrier.ir.linear import to_expr
 from farrier.ir.loop import Alloc, For, Function, If, LoopKind, Stmt, Store
 from farrier.ir.statements import block, map_children, walk_stmts
 from farrier.ir.substitute import Substitution, loads, variables

@@ -17,9 +17,10 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from typing import TypeAlias
 
-from farrier.ir.affine import Linear, Simplifier, combine, to_expr
+from farrier.ir.affine import Simplifier
 from farrier.ir.dim import Extent, bounds, is_less, maximum, minimum
 from farrier.ir.expr import Binary, BinaryOp, Expr, Var, extent_of
+from farrier.ir.linear import Linear, combine, to_expr
 from farrier.ir.loop import For, Stmt
 from farrier.ir.substitute import loads, variables
 from farrier.schedule.accesses import Access, accesses, private_buffers, writes

@@ -19,9 +19,10 @@ import dataclasses
 import functools
 from collections.abc import Sequence
 
-from farrier.ir.affine import UNBOUNDED, Linear, Simplifier, combine, to_expr
+from farrier.ir.affine import UNBOUNDED, Simplifier
 from farrier.ir.dim import Extent, is_less, maximum, minimum
 from farrier.ir.expr import Expr, index
+from farrier.ir.linear import Linear, combine, to_expr
 from farrier.ir.substitute import variables
 
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from farrier.ir.affine import Linear, Simplifier
+from farrier.ir.affine import Simplifier
 from farrier.ir.dim import is_less, maximum
 from farrier.ir.expr import Binary, BinaryOp, Buffer, Expr, Load, MemoryScope, Reduce, Select, Var
+from farrier.ir.linear import Linear
 from farrier.ir.operands import operands
 from farrier.ir.substitute import Indices, Substitution
 from farrier.ir.tensor import Stage, TensorProgram

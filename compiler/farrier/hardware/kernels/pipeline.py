@@ -18,8 +18,9 @@ from farrier.errors import UsageError
 from farrier.hardware.kernels.banks import Bank, Banks
 from farrier.hardware.kernels.regions import Guarded, Region, all_of
 from farrier.ir import expr as e
-from farrier.ir.affine import Simplifier, combine
+from farrier.ir.affine import Simplifier
 from farrier.ir.expr import Binary, BinaryOp, Cast, Const, Expr, Load, Select, Unary, UnaryOp, Var
+from farrier.ir.linear import combine
 from farrier.ir.types import DType
 from farrier.schedule.dependence import agreed
 

@@ -15,10 +15,10 @@ from farrier.intrinsics import lookup
 from farrier.intrinsics.warpgroups import ROW_BYTES
 from farrier.ir import instr
 from farrier.ir.addresses import flatten
-from farrier.ir.affine import Linear, to_expr
 from farrier.ir.dim import number
 from farrier.ir.expr import Buffer, MemoryScope
 from farrier.ir.instr import I32, I64, PTR, Operand, Variable
+from farrier.ir.linear import Linear, to_expr
 from farrier.ir.loop import Barrier, Intrinsic, Stmt, Tile
 from farrier.ir.statements import walk_stmts
 from farrier.ir.threads import is_fetch

@@ -8,12 +8,13 @@ import math
 from collections.abc import Callable, Mapping
 
 from farrier.ir import instr
-from farrier.ir.affine import Linear, Simplifier
+from farrier.ir.affine import Simplifier
 from farrier.ir.dim import Extent, bounds, maximum, minimum
 from farrier.ir.dim import Symbol as Dim
 from farrier.ir.expr import Binary, BinaryOp, Expr, Var
 from farrier.ir.expr import index as number_of
 from farrier.ir.instr import I32, I64, Operand, Type
+from farrier.ir.linear import Linear
 from farrier.ir.substitute import Substitution, variables
 from farrier.ir.types import DType
 from farrier.targets.llvm.builder import Builder

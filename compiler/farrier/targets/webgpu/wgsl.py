@@ -22,7 +22,7 @@ import numpy as np
 from farrier.errors import CompilerError
 from farrier.ir import expr as e
 from farrier.ir.addresses import flatten
-from farrier.ir.affine import Simplifier, to_expr
+from farrier.ir.affine import Simplifier
 from farrier.ir.dim import Atom, DimOp, Extent, Symbol, bounds, number, product
 from farrier.ir.expr import (
     Binary,
@@ -41,6 +41,7 @@ from farrier.ir.expr import (
     UnaryOp,
     Var,
 )
+from farrier.ir.linear import to_expr
 from farrier.ir.loop import (
     Alloc,
     Barrier,

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 from farrier.ir import instr
-from farrier.ir.affine import Linear, Simplifier
+from farrier.ir.affine import Simplifier
 from farrier.ir.dim import Extent, is_less
 from farrier.ir.expr import (
     Binary,
@@ -23,6 +23,7 @@ from farrier.ir.expr import (
     Var,
 )
 from farrier.ir.instr import I64, Operand
+from farrier.ir.linear import Linear
 from farrier.ir.substitute import loads, variables
 from farrier.ir.types import DType
 from farrier.targets.llvm.builder import HERE, Builder

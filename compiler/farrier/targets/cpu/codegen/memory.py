@@ -14,10 +14,10 @@ from collections.abc import Callable
 from farrier.errors import CompilerError
 from farrier.ir import instr
 from farrier.ir.addresses import flatten
-from farrier.ir.affine import Linear
 from farrier.ir.dim import Dim, Extent
 from farrier.ir.expr import Buffer, Cast, Expr, Load
 from farrier.ir.instr import I1, Operand, vector
+from farrier.ir.linear import Linear
 from farrier.ir.loop import Prefetch, Store
 from farrier.ir.shared_bytes import shared_byte, shares_bytes
 from farrier.ir.substitute import loads

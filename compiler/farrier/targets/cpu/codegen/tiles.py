@@ -8,9 +8,10 @@ import math
 
 from farrier.errors import CompilerError
 from farrier.intrinsics import RowRegisters, TensorIntrinsic, lookup, physical_shape, place
-from farrier.ir.affine import Linear, Simplifier
+from farrier.ir.affine import Simplifier
 from farrier.ir.dim import Extent
 from farrier.ir.expr import Buffer, Const, Load, Var, add
+from farrier.ir.linear import Linear
 from farrier.ir.loop import Intrinsic, Store, Tile
 
 

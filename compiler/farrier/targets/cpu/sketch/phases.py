@@ -47,9 +47,10 @@ import functools
 from math import gcd
 
 from farrier.ir import expr as e
-from farrier.ir.affine import Linear, Simplifier, to_expr
+from farrier.ir.affine import Simplifier
 from farrier.ir.dim import ceildiv, typical
 from farrier.ir.expr import Axis, Binary, BinaryOp, Const, Expr, Reduce, Select, Var
+from farrier.ir.linear import Linear, to_expr
 from farrier.ir.substitute import Substitution, variables
 from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.walk import rewrite, walk

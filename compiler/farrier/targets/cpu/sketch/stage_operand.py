@@ -34,7 +34,7 @@ import math
 from typing import TypeAlias
 
 from farrier.ir import expr as e
-from farrier.ir.affine import Linear, Simplifier, combine
+from farrier.ir.affine import Simplifier
 from farrier.ir.expr import (
     Axis,
     Binary,
@@ -48,6 +48,7 @@ from farrier.ir.expr import (
     Select,
     Var,
 )
+from farrier.ir.linear import Linear, combine
 from farrier.ir.operands import map_operands
 from farrier.ir.shared_bytes import shares_bytes
 from farrier.ir.substitute import loads
