@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
 from farrier.ir.blocks import block_of
 from farrier.ir.expr import MemoryScope, Var
@@ -40,6 +41,16 @@ _SHORT_LOOP = 8  # Up to this number of steps may be one iteration, without a lo
 _SHORT_TAPS = 4  # A loop of at most this number of steps is unrolled if groups are unpacked.
 _PART = "part"  # The part of a sum that one slice of the reduction adds.
 _SLICE = "slice"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Steps:
+    """The reduction loops of a sum, the outermost first. `products` are the loops over the groups
+    of a dot product, within them, and `unrolled` those of `loops` that are unrolled."""
+
+    loops: list[str]
+    products: list[str]
+    unrolled: list[str]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -234,21 +245,63 @@ class TiledSum:
         single = [
             a.name for a in contraction.stage.axes if a.name not in (*points, contraction.lane)
         ]
-        is_sliced = self.slices > 1
-        starts = f"{_PART}_init_{name}" if is_sliced else f"{name}_init"
-        init = self._split(
-            schedule, f"{starts}_{contraction.lane}", self.width, "init_vector", "init_lane"
-        )
-        start = [f"{starts}_{axis}" for axis in points]
-        first = [f"{_PART}_init_{_SLICE}"] if is_sliced else [f"{starts}_{a}" for a in single]
-        schedule.reorder(*first, *start, *init)
+        start, init = self._order_zeros(schedule, points, single)
         vector, lane = self._split(
             schedule, f"{name}_{contraction.lane}", self.width, "sum_vector", "sum_lane"
         )
         tile = [f"{name}_{axis}" for axis in points]
+        is_sliced = self.slices > 1
         first = [*(f"{name}_{axis}" for axis in single), *([_SLICE] if is_sliced else [])]
-        loops = {axis: f"{name}_{axis}" for axis in contraction.reduction}
-        if is_sliced:
+        steps = self._steps(schedule, unroll)
+        by_row = (
+            contraction.depthwise
+            and self._is_window
+            and not self.folds_loads
+            and len(steps.loops) == 2
+        )
+        if by_row:  # Elements of an image line that one row of the tile reads are loaded once.
+            line, tap = steps.loops
+            schedule.reorder(*first, line, *tile[:-1], vector, tap, *tile[-1:], lane)
+        else:
+            # Factors by lane are in registers already. Each of the others is used only once after
+            # its load, so that two loads may be paired.
+            places = (vector, *tile) if self.by_lane and unroll > 1 else (*tile, vector)
+            schedule.reorder(*first, *steps.loops, *places, lane, *steps.products)
+        for product in steps.products:
+            schedule.dot(product)
+        schedule.vectorize(init[1])
+        schedule.vectorize(lane)
+        for loop in (*start, init[0], *tile, vector, *steps.unrolled):
+            schedule.unroll(loop)
+        if by_row:
+            self._read_line(schedule, vector)
+        if self.by_lane and unroll > 1:
+            self._read_by_lane(schedule, steps.loops[-2])
+        unrolled = (*tile, vector, *steps.unrolled)
+        return next((step for step in reversed(steps.loops) if step not in unrolled), "")
+
+    def _order_zeros(
+        self, schedule: Schedule, points: Sequence[str], single: Sequence[str]
+    ) -> tuple[list[str], tuple[str, str]]:
+        """Reorder the loops that clear a tile's sums, along the axes `points` of the tile and
+        `single`, which have one iteration. Return the loops over the points, and the loops over
+        vectors and lanes."""
+        name = self.contraction.stage.buffer.name
+        starts = f"{_PART}_init_{name}" if self.slices > 1 else f"{name}_init"
+        init = self._split(
+            schedule, f"{starts}_{self.contraction.lane}", self.width, "init_vector", "init_lane"
+        )
+        start = [f"{starts}_{axis}" for axis in points]
+        is_sliced = self.slices > 1
+        first = [f"{_PART}_init_{_SLICE}"] if is_sliced else [f"{starts}_{a}" for a in single]
+        schedule.reorder(*first, *start, *init)
+        return start, init
+
+    def _steps(self, schedule: Schedule, unroll: int) -> _Steps:
+        """Split the reduction loops into blocks, groups and `unroll` steps of an iteration."""
+        name = self.contraction.stage.buffer.name
+        loops = {axis: f"{name}_{axis}" for axis in self.contraction.reduction}
+        if self.slices > 1:
             loops[self.sliced] = f"in_{_SLICE}"
         steps = list(loops.values())
         steps.remove(loops[self._inner])
@@ -269,40 +322,25 @@ class TiledSum:
             at = steps.index(loops[self.grouping.axis])
             steps[at], product = self._split(schedule, steps[at], self.group, "groups", "product")
             products.append(product)
-        unrolled = [*tile, vector]
-        if contraction.depthwise:
-            unrolled += steps if self._is_window else []
-        elif unroll > 1:
-            held = self.inner_steps if parts else unroll
-            step, in_step = self._split(schedule, steps[-1], held, "step", "in_step")
-            if self.by_lane and not parts and unroll > self.width and unroll % self.width == 0:
-                parts, in_step = self._split(schedule, in_step, self.width, "parts", "in_part")
-            steps = [*steps[:-1], step, *([parts] if parts else []), in_step]
-            unrolled += [parts, in_step] if parts else [in_step]
-        elif self.parts:
-            unrolled += self._short_loop(schedule, steps)
-        by_row = (
-            contraction.depthwise and self._is_window and not self.folds_loads and len(steps) == 2
-        )
-        if by_row:  # Elements of an image line that one row of the tile reads are loaded once.
-            line, tap = steps
-            schedule.reorder(*first, line, *tile[:-1], vector, tap, *tile[-1:], lane)
-        else:
-            # Factors by lane are in registers already. Each of the others is used only once after
-            # its load, so that two loads may be paired.
-            places = (vector, *tile) if self.by_lane and unroll > 1 else (*tile, vector)
-            schedule.reorder(*first, *steps, *places, lane, *products)
-        for product in products:
-            schedule.dot(product)
-        schedule.vectorize(init[1])
-        schedule.vectorize(lane)
-        for loop in (*start, init[0], *unrolled):
-            schedule.unroll(loop)
-        if by_row:
-            self._read_line(schedule, vector)
-        if self.by_lane and unroll > 1:
-            self._read_by_lane(schedule, steps[-2])
-        return next((step for step in reversed(steps) if step not in unrolled), "")
+        unrolled = self._unrolled_steps(schedule, steps, parts, unroll)
+        return _Steps(steps, products, unrolled)
+
+    def _unrolled_steps(
+        self, schedule: Schedule, steps: list[str], parts: str, unroll: int
+    ) -> list[str]:
+        """Split the innermost of the loops `steps` into iterations of `unroll` steps, and return
+        the loops to unroll. `parts` is the loop over parts of an iteration, "" without one."""
+        if self.contraction.depthwise:
+            return list(steps) if self._is_window else []
+        if unroll <= 1:
+            return self._short_loop(schedule, steps) if self.parts else []
+        held = self.inner_steps if parts else unroll
+        step, in_step = self._split(schedule, steps[-1], held, "step", "in_step")
+        if self.by_lane and not parts and unroll > self.width and unroll % self.width == 0:
+            parts, in_step = self._split(schedule, in_step, self.width, "parts", "in_part")
+        inside = [parts, in_step] if parts else [in_step]
+        steps[-1:] = [step, *inside]
+        return inside
 
     def _short_loop(self, schedule: Schedule, steps: list[str]) -> list[str]:
         """Return the loop to unroll, as a list: the innermost loop if it has few iterations, or
