@@ -98,7 +98,8 @@ def improved_models(
     **resources: Unpack[Resources],
 ) -> Generator[Artifact]:
     """Yield the untuned artifact (if `begins`), and then, after each round of tuning that wins a
-    race against the last artifact, the improved one.
+    race against the last artifact, the improved one. A round whose kernels take too much stack for
+    the target is dropped.
 
     `since` is an artifact that is in use already: tuning continues from its schedules, and it is
     not yielded again. The options of a round hold its trials and budget; a round builds on the
@@ -119,7 +120,12 @@ def improved_models(
             better = [*general, *(tuned(session, each, round_) for each in hot)]
             pairs = zip(current, better, strict=True)
             if not all(new.variant.is_same_code(old.variant) for old, new in pairs):
-                yield _build(session, better, against)
+                try:
+                    artifact = _build(session, better, against)
+                except StackError as error:  # The kernels in use take less.
+                    session.listener(Warned(f"{error.message}; this round's kernels are dropped"))
+                    continue
+                yield artifact
             current = better
 
 

@@ -12,10 +12,12 @@ import farrier
 from bench import models
 from farrier import pipeline
 from farrier.compilation import specialization
+from farrier.errors import StackError
 from farrier.frontends.onnx.model.file import model_of
 from farrier.model_tuning.compare import Race
 from farrier.options import CompileOptions
 from farrier.packaging.draws import random_inputs
+from farrier.progress import Warned
 from farrier.space import Space
 from tests.spaces import slowest
 
@@ -72,6 +74,25 @@ def test_each_round_is_raced_with_what_is_in_use(races, monkeypatch):
         assert artifact.code != plain.code
         (y,) = artifact.run(inputs).values()
         np.testing.assert_allclose(y, expected, rtol=0, atol=1e-4 * np.abs(expected).max())
+
+
+def test_a_round_whose_stack_does_not_fit_is_dropped(races, monkeypatch):
+    """The next round goes on from the kernels that are in use."""
+    monkeypatch.setattr(Race, "is_won", True)
+    builds, messages = [], []
+    build = pipeline._build
+
+    def lacking(*arguments):
+        builds.append(arguments)
+        if len(builds) == 2:
+            raise StackError("no RAM is left for the stack", stack_bytes=1)
+        return build(*arguments)
+
+    monkeypatch.setattr(pipeline, "_build", lacking)
+    artifacts = list(pipeline.improved_models(MODEL, OPTIONS, ROUNDS, listener=messages.append))
+    assert len(artifacts) == len(builds) - 1
+    assert Warned("no RAM is left for the stack; this round's kernels are dropped") in messages
+    assert all(in_use is default for default, in_use, _ in races[:2])
 
 
 def test_what_has_lost_is_no_artifact(races, monkeypatch):
