@@ -290,7 +290,9 @@ def test_a_board_that_the_model_is_not_for_is_refused(quantized):
 def test_a_board_with_a_disk_takes_its_program_as_a_file_of_blocks(quantized):
     artifact = farrier.compile(quantized[0], target="rp2350", verify=False)
     [program] = artifact.export("elf", "rp2350").files.values()
-    [blocks] = artifact.export("uf2", "rp2350").files.values()
+    exported = artifact.export("uf2", "rp2350")
+    [blocks] = exported.files.values()
+    assert "a debugger that serves semihosting" in exported.notes[-1]
     memory, count = {}, len(blocks) // 512
     for number in range(count):
         block = blocks[512 * number : 512 * (number + 1)]

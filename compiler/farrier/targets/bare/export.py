@@ -32,6 +32,10 @@ int main(void) {{
 }}
 """
 
+_DEBUGGED = (
+    "the program reads its inputs and writes its outputs through a debugger that serves semihosting"
+)
+
 
 def export(exported: Exportable, form: str, board: str) -> Exported:
     """Return the exported files of a model, and notes about the memory that it uses. Raises
@@ -56,7 +60,8 @@ def export(exported: Exportable, form: str, board: str) -> Exported:
     if named is not None:
         program = check_image(part, joined, named, word)
         if form == "uf2" and named.disk is not None:
-            return Exported({f"{word}.uf2": uf2_of(program, named.disk.family)}, notes)
+            blocks = uf2_of(program, named.disk.family)
+            return Exported({f"{word}.uf2": blocks}, (*notes, _DEBUGGED))
         return Exported({f"{word}.elf": program}, notes)
     files = {
         f"lib{word}.a": _archive(joined, word),
