@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from farrier.space import Columns, Estimate
+from farrier.targets.dae.anchor import Anchor
 from farrier.targets.dae.description import Accelerator
 from farrier.targets.dae.epilogue import Epilogue
 from farrier.targets.dae.instructions import word_bits
-from farrier.targets.dae.products import Product
 from farrier.targets.dae.steps import Channels, Tensor
 from farrier.targets.dae.tiles import Tiling
 from farrier.targets.dae.tokens import bytes_of
@@ -34,10 +34,10 @@ class Room:
 
 
 class Costs:
-    """The costs of the tilings of a product. Each column has one value per candidate."""
+    """The costs of the tilings of an anchor. Each column has one value per candidate."""
 
-    def __init__(self, product: Product, epilogue: Epilogue, accelerator: Accelerator) -> None:
-        self.product = product
+    def __init__(self, anchor: Anchor, epilogue: Epilogue, accelerator: Accelerator) -> None:
+        self.anchor = anchor
         self.epilogue = epilogue
         self.accelerator = accelerator
         self.tensors = [each for each in epilogue.operands if isinstance(each, Tensor)]
@@ -53,7 +53,7 @@ class Costs:
         fits = self._inputs(columns) <= accelerator.inputs // threads
         fits &= self._weights(columns) <= accelerator.weights // threads
         fits &= self._sums(columns) <= accelerator.sums // threads
-        fits &= columns["inputs"] * self.product.taps <= most
+        fits &= columns["inputs"] * self.anchor.taps <= most
         counts: npt.NDArray[np.bool_] = fits & (self._window(1, columns["columns"]) <= most)
         return counts
 
@@ -65,31 +65,31 @@ class Costs:
         return Room(*(int(need(columns)[0]) for need in needs))
 
     def _inputs(self, columns: Columns) -> Ints:
-        return self._image(columns) * int(not self.product.is_depthwise)
+        return self._image(columns) * int(not self.anchor.is_on_sums)
 
     def _image(self, columns: Columns) -> Ints:
         """Return the number of input elements that one group of instructions loads, for each
         candidate. An element is a block of channels at one point."""
         points = self._window(0, columns["rows"]) * self._window(1, columns["columns"])
-        return columns["blocks" if self.product.is_depthwise else "inputs"] * points
+        return columns["blocks" if self.anchor.is_on_sums else "inputs"] * points
 
     def _window(self, axis: int, points: Ints) -> Ints:
         """Return the number of input points along an axis that are read for `points` points of the
         result."""
-        product = self.product
-        reach = (product.kernel[axis] - 1) * product.dilations[axis] + 1
-        return (points - 1) * product.strides[axis] + reach
+        anchor = self.anchor
+        reach = (anchor.kernel[axis] - 1) * anchor.dilations[axis] + 1
+        return (points - 1) * anchor.strides[axis] + reach
 
     def _weights(self, columns: Columns) -> Ints:
-        return self._taps(columns) * int(not self.product.is_depthwise)
+        return self._taps(columns) * int(not self.anchor.is_on_sums)
 
     def _taps(self, columns: Columns) -> Ints:
-        return columns["inputs"] * columns["blocks"] * self.product.taps
+        return columns["inputs"] * columns["blocks"] * self.anchor.taps
 
     def _sums(self, columns: Columns) -> Ints:
         vectors = columns["blocks"] * len(self.vectors)
         sums = _tile(columns) * (1 + len(self.tensors)) + vectors
-        if self.product.is_depthwise:
+        if self.anchor.is_on_sums:
             sums = sums + self._image(columns) + self._taps(columns)
         return sums
 
@@ -100,7 +100,7 @@ class Costs:
         after the other, and the time is the sum of their cycles. With two, they overlap: the time
         is that of the busiest module, plus the first transfers and the last ones, which do not
         overlap with anything."""
-        counts = _Counts.of(self.product, columns)
+        counts = _Counts.of(self.anchor, columns)
         transfers, starts = self._transfers(columns, counts)
         execute = self._execute(columns, counts)
         latency = self.accelerator.port.latency
@@ -123,10 +123,10 @@ class Costs:
         # If a tile has one group, data that successive tiles share stays in its part of the
         # scratchpad.
         is_kept = counts.groups == 1
-        is_depthwise = self.product.is_depthwise
+        is_on_sums = self.anchor.is_on_sums
         every = counts.tiles * counts.groups
         images = np.where(
-            is_kept & by_points & (not is_depthwise),
+            is_kept & by_points & (not is_on_sums),
             np.minimum(threads, counts.blocks) * counts.points,
             every,
         )
@@ -136,7 +136,7 @@ class Costs:
         vectors = np.where(by_points, counts.tiles, counts.blocks * threads) * len(self.vectors)
         beside = sum(bytes_of(tensor.form, accelerator) for tensor in self.tensors)
         stored = accelerator.sum_bytes // (4 if self.epilogue.form else 1)
-        weight_bytes = accelerator.sum_bytes if is_depthwise else accelerator.weight_bytes
+        weight_bytes = accelerator.sum_bytes if is_on_sums else accelerator.weight_bytes
         nbytes = (
             images * self._image(columns) * accelerator.input_bytes
             + weights * self._taps(columns) * weight_bytes
@@ -144,7 +144,7 @@ class Costs:
             + counts.tiles * _tile(columns) * (beside + stored)
         )
         of_tiles = counts.tiles * columns["blocks"] * (len(self.tensors) + 1)
-        blocks = columns["blocks" if is_depthwise else "inputs"]
+        blocks = columns["blocks" if is_on_sums else "inputs"]
         starts = images * blocks + weights + vectors + of_tiles
         return nbytes / accelerator.port.bytes, starts.astype(np.float64)
 
@@ -161,9 +161,9 @@ class Costs:
         sums = accelerator.matrix.batch * accelerator.matrix.outer
         operations = 1 + len(self.epilogue.steps)
         step = -(-sums // accelerator.vector.lanes)
-        of_group = tile * columns["inputs"] * self.product.taps + accelerator.matrix.latency
-        if self.product.is_depthwise:
-            of_group = (tile * self.product.taps + self._image(columns)) * step
+        of_group = tile * columns["inputs"] * self.anchor.taps + accelerator.matrix.latency
+        if self.anchor.is_on_sums:
+            of_group = (tile * self.anchor.taps + self._image(columns)) * step
         of_step = tile * step + accelerator.vector.latency
         cycles = counts.tiles * (counts.groups * of_group + operations * of_step)
         return cycles.astype(np.float64)
@@ -187,11 +187,11 @@ class _Counts:
     groups: Ints
 
     @classmethod
-    def of(cls, product: Product, columns: Columns) -> _Counts:
-        blocks = -(-product.blocks_out // columns["blocks"])
-        rows = -(-product.height // columns["rows"])
-        points = rows * -(-product.width // columns["columns"])
-        groups = -(-product.blocks_in // columns["inputs"])
+    def of(cls, anchor: Anchor, columns: Columns) -> _Counts:
+        blocks = -(-anchor.blocks_out // columns["blocks"])
+        rows = -(-anchor.height // columns["rows"])
+        points = rows * -(-anchor.width // columns["columns"])
+        groups = -(-anchor.blocks_in // columns["inputs"])
         return cls(blocks, points, blocks * points, groups)
 
 

@@ -1,8 +1,8 @@
-"""The translation of a kernel's epilogue (the stages after its product) to operations of the vector
+"""The translation of a kernel's epilogue (the stages after its anchor) to operations of the vector
 unit.
 
 The stages are elementwise expressions. Each becomes in-place operations on a tile in the scratchpad
-of sums: the tile of the product's sums, or the tile of another tensor, which is loaded for the
+of sums: the tile of the anchor's sums, or the tile of another tensor, which is loaded for the
 epilogue.
 
     f32(sums + bias) · scale, rounded, + zero, within bounds
@@ -30,6 +30,7 @@ from farrier.ir.expr import (
 )
 from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.types import DType, Layout
+from farrier.targets.dae.anchor import Anchor
 from farrier.targets.dae.images import UnfitError, linear, loaded_image_of, number_of
 from farrier.targets.dae.instructions import (
     Alu,
@@ -37,13 +38,12 @@ from farrier.targets.dae.instructions import (
     Pad,
     quantizing,
 )
-from farrier.targets.dae.products import Product
 from farrier.targets.dae.steps import Channels, Operand, Step, Sums, Tensor, Tile, fused
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Epilogue:
-    """The initial value of the sums, the steps after the product, and the form in which the sums
+    """The initial value of the sums, the steps after the anchor, and the form in which the sums
     are stored."""
 
     first: Channels | int
@@ -52,10 +52,10 @@ class Epilogue:
     operands: tuple[Tensor | Channels, ...]  # The operands that are loaded.
 
 
-def epilogue_of(program: TensorProgram, product: Product, block: int) -> Epilogue:
+def epilogue_of(program: TensorProgram, anchor: Anchor, block: int) -> Epilogue:
     """Return the operations of the vector unit that compute the stages of a program after its
-    product. Raises UnfitError if the vector unit cannot compute them."""
-    return _Epilogue(program, product, block).made()
+    anchor. Raises UnfitError if the vector unit cannot compute them."""
+    return _Epilogue(program, anchor, block).made()
 
 
 _INTEGERS = {
@@ -75,9 +75,9 @@ _BYTES = (DType.I8, DType.U8)
 
 
 class _Epilogue:
-    def __init__(self, program: TensorProgram, product: Product, block: int) -> None:
+    def __init__(self, program: TensorProgram, anchor: Anchor, block: int) -> None:
         self._program = program
-        self._product = product
+        self._anchor = anchor
         self._block = block
         self._stages = {stage.buffer.name: stage for stage in program.stages}
         self._used: set[str] = set()
@@ -87,7 +87,7 @@ class _Epilogue:
     def made(self) -> Epilogue:
         (output,) = self._program.outputs
         tile = self._stage(self._stages[output.name])
-        if self._product.sums.buffer.name not in self._used:
+        if self._anchor.sums.buffer.name not in self._used:
             raise UnfitError("what it stores is not computed from its sums")
         steps = fused(self._steps)
         if not isinstance(tile, Sums):
@@ -113,7 +113,7 @@ class _Epilogue:
         if name in self._used:
             raise UnfitError(f"the result of {name} is read twice")
         self._used.add(name)
-        if stage is self._product.sums:
+        if stage is self._anchor.sums:
             return Sums()
         tile = self._value(stage.body, stage)
         if isinstance(tile, Channels | int):
@@ -150,7 +150,7 @@ class _Epilogue:
         if form is None:
             raise UnfitError(f"it reads {buffer.dtype.value} beside its product")
         image = loaded_image_of(self._program, buffer, self._block)
-        if (image.height, image.width) != (self._product.out.height, self._product.out.width):
+        if (image.height, image.width) != (self._anchor.out.height, self._anchor.out.width):
             raise UnfitError("it reads an image of another size beside its product")
         return self._operand(Tensor(image, form))
 
@@ -162,7 +162,7 @@ class _Epilogue:
         return operand
 
     def _channels(self, load: Load, stage: Stage) -> Operand:
-        channel = stage.axes[self._product.axes.channel].name
+        channel = stage.axes[self._anchor.axes.channel].name
         places = [linear(index) for index in load.indices]
         for place, extent in zip(places, load.buffer.shape, strict=True):
             if place and (place != {channel: 1} or extent == 1):

@@ -4,14 +4,13 @@ product of i8, followed by an elementwise epilogue.
     conv[n, oc, y, x] = sum(i32(data[n, ic, s·y + d·kh, s·x + d·kw]) · i32(w[oc, ic, kh, kw]))
     product[m, n]     = sum(i32(data[m, k]) · i32(w[k, n]))
 
-Both are represented as a `Product` with points along y and x, channels in blocks of the matrix
+Both are represented as an `Anchor` with points along y and x, channels in blocks of the matrix
 unit, and taps (the positions in the convolution kernel). The rows of a matrix product are points
 along x. For any other program, the analysis returns the reason why the host runs it.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 
 from farrier.ir.expr import (
@@ -30,6 +29,7 @@ from farrier.ir.expr import (
 from farrier.ir.loop import Function
 from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.types import DType, Layout, PhysicalDim
+from farrier.targets.dae.anchor import Anchor, Axes, Method, Weights
 from farrier.targets.dae.description import Accelerator
 from farrier.targets.dae.images import (
     Image,
@@ -41,48 +41,7 @@ from farrier.targets.dae.images import (
 )
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Axes:
-    """The positions of an output's axes by role; None for a role that has no axis."""
-
-    channel: int
-    y: int | None
-    x: int | None
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Product:
-    """A convolution or matrix product. Extents are in points, and in blocks of channels."""
-
-    data: Image
-    weights: int  # The position of the weights among the arguments.
-    weights_layout: Layout
-    out: Image
-    axes: Axes
-    sums: Stage
-    blocks_in: int
-    blocks_out: int
-    height: int
-    width: int
-    kernel: tuple[int, int]
-    strides: tuple[int, int]
-    dilations: tuple[int, int]
-    before: tuple[int, int]  # The padding before the first line and column of the image.
-    fill: int
-    is_depthwise: bool = False
-
-    @property
-    def taps(self) -> int:
-        return self.kernel[0] * self.kernel[1]
-
-    def rows_of(self, axis: int, points: int) -> int:
-        """Return the number of input points along an axis that are read for `points` output
-        points."""
-        window = (self.kernel[axis] - 1) * self.dilations[axis] + 1
-        return (points - 1) * self.strides[axis] + window
-
-
-def product_of(program: TensorProgram | Function, accelerator: Accelerator) -> Product:
+def product_of(program: TensorProgram | Function, accelerator: Accelerator) -> Anchor:
     """Return the product that a program computes. Raises UnfitError if the accelerator does not
     support the program."""
     if isinstance(program, Function):
@@ -138,7 +97,7 @@ def _factors(sums: Stage) -> tuple[Load, Load]:
 
 def _convolution(
     program: TensorProgram, sums: Stage, data: Load, weights: Load, block: int
-) -> Product:
+) -> Anchor:
     n, oc, oy, ox = sums.axes
     terms = [linear(index) for index in data.indices]
     taps = [linear(index) for index in weights.indices]
@@ -151,10 +110,10 @@ def _convolution(
         raise UnfitError("it is a grouped convolution")
     windows = [_window(terms[2], oy, kh), _window(terms[3], ox, kw)]
     image, before, fill = _source(program, data.buffer, block)
-    return Product(
+    return Anchor(
+        method=Method.PRODUCTS,
         data=image,
-        weights=program.inputs.index(weights.buffer),
-        weights_layout=_tiles(4, 0, 1, block),
+        weights=Weights(program.inputs.index(weights.buffer), _tiles(4, 0, 1, block)),
         out=image_of(program, program.outputs[0], block),
         axes=Axes(1, 2, 3),
         sums=sums,
@@ -170,7 +129,7 @@ def _convolution(
     )
 
 
-def _depthwise(program: TensorProgram, sums: Stage, block: int) -> Product:
+def _depthwise(program: TensorProgram, sums: Stage, block: int) -> Anchor:
     """Return a depthwise convolution whose integers are summed as floats, in f32, which represents
     all these sums exactly."""
     data, weights = _float_factors(sums)
@@ -183,16 +142,12 @@ def _depthwise(program: TensorProgram, sums: Stage, block: int) -> Product:
         raise UnfitError("it is a sum of floats, and no depthwise convolution of bytes")
     windows = [_window(terms[2], oy, kh), _window(terms[3], ox, kw)]
     image, before, fill = _source(program, data.buffer, block)
-    return Product(
+    taps_inside = (PhysicalDim(axis) for axis in (1, 2, 3))
+    layout = Layout((PhysicalDim(0, block), *taps_inside, PhysicalDim(0, 1, block)))
+    return Anchor(
+        method=Method.DEPTHWISE,
         data=image,
-        weights=program.inputs.index(weights.buffer),
-        weights_layout=Layout(
-            (
-                PhysicalDim(0, block),
-                *(PhysicalDim(axis) for axis in (1, 2, 3)),
-                PhysicalDim(0, 1, block),
-            )
-        ),
+        weights=Weights(program.inputs.index(weights.buffer), layout),
         out=image_of(program, program.outputs[0], block),
         axes=Axes(1, 2, 3),
         sums=sums,
@@ -205,7 +160,6 @@ def _depthwise(program: TensorProgram, sums: Stage, block: int) -> Product:
         dilations=(windows[0][1], windows[1][1]),
         before=(before[0] - windows[0][2], before[1] - windows[1][2]),
         fill=fill,
-        is_depthwise=True,
     )
 
 
@@ -225,7 +179,7 @@ def _float_factors(sums: Stage) -> tuple[Load, Load]:
     raise UnfitError("it is a sum of floats, and no depthwise convolution of bytes")
 
 
-def _matrix(program: TensorProgram, sums: Stage, data: Load, weights: Load, block: int) -> Product:
+def _matrix(program: TensorProgram, sums: Stage, data: Load, weights: Load, block: int) -> Anchor:
     (m, n), (k,) = sums.axes, sums.reduced_axes
     is_plain = [linear(index) for index in (*data.indices, *weights.indices)] == [
         {m.name: 1} if linear(data.indices[0]) else {},
@@ -236,10 +190,10 @@ def _matrix(program: TensorProgram, sums: Stage, data: Load, weights: Load, bloc
     if not is_plain or data.buffer not in program.inputs:
         raise UnfitError("it is a product of matrices that are read in another order")
     rows, columns, depth = _extent(m), _extent(n), _extent(k)
-    return Product(
+    return Anchor(
+        method=Method.PRODUCTS,
         data=loaded_image_of(program, data.buffer, block),
-        weights=program.inputs.index(weights.buffer),
-        weights_layout=_tiles(2, 1, 0, block),
+        weights=Weights(program.inputs.index(weights.buffer), _tiles(2, 1, 0, block)),
         out=image_of(program, program.outputs[0], block),
         axes=Axes(1, None, 0),
         sums=sums,
@@ -247,11 +201,6 @@ def _matrix(program: TensorProgram, sums: Stage, data: Load, weights: Load, bloc
         blocks_out=-(-columns // block),
         height=1,
         width=rows,
-        kernel=(1, 1),
-        strides=(1, 1),
-        dilations=(1, 1),
-        before=(0, 0),
-        fill=0,
     )
 
 

@@ -1,4 +1,4 @@
-"""The schedule space of a kernel: the tilings of its product that fit in the scratchpads."""
+"""The schedule space of a kernel: the tilings of its anchor that fit in the scratchpads."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from farrier.lower.loops import to_loops
 from farrier.records import RuleId
 from farrier.schedule import Schedule, Step
 from farrier.space import Decisions, Population, Space
+from farrier.targets.dae.anchor import Anchor
 from farrier.targets.dae.costs import Costs
 from farrier.targets.dae.description import Accelerator
 from farrier.targets.dae.epilogue import Epilogue, epilogue_of
 from farrier.targets.dae.images import UnfitError
-from farrier.targets.dae.products import Product, product_of
+from farrier.targets.dae.products import product_of
 from farrier.targets.dae.program import Program
 from farrier.targets.dae.steps import Channels
 from farrier.targets.dae.stream import instructions_of
@@ -66,22 +67,22 @@ class _Tilings(Space):
 
 
 class _Kernel:
-    """A program analysed as a product and its epilogue. Construction raises UnfitError if it is not
+    """A program analysed as an anchor and its epilogue. Construction raises UnfitError if it is not
     one."""
 
     def __init__(self, program: TensorProgram | Function, accelerator: Accelerator) -> None:
         self.accelerator = accelerator
-        self.product: Product = product_of(program, accelerator)
+        self.anchor: Anchor = product_of(program, accelerator)
         assert isinstance(program, TensorProgram)
         self.program = program
-        self.epilogue: Epilogue = epilogue_of(program, self.product, accelerator.matrix.outer)
+        self.epilogue: Epilogue = epilogue_of(program, self.anchor, accelerator.matrix.outer)
         arguments = len(program.inputs) + len(program.outputs)
         most = 1 << accelerator.fields.argument
         if arguments > most:
             raise UnfitError(f"it has {arguments} arguments, and instructions name {most}")
-        costs = Costs(self.product, self.epilogue, accelerator)
+        costs = Costs(self.anchor, self.epilogue, accelerator)
         self.space = _Tilings(
-            RULE, knobs(self.product), costs.allowed, costs.estimate, self._schedule
+            RULE, knobs(self.anchor), costs.allowed, costs.estimate, self._schedule
         )
         self.space.program = program
         try:
@@ -92,13 +93,13 @@ class _Kernel:
     def _schedule(self, decisions: Decisions) -> Schedule:
         tiling = Tiling.of(decisions)
         schedule = Schedule(to_loops(self.program))
-        weights = self.program.inputs[self.product.weights]
-        schedule.transform_layout(weights.name, self.product.weights_layout)
+        weights = self.program.inputs[self.anchor.weights.position]
+        schedule.transform_layout(weights.name, self.anchor.weights.layout)
         for operand in self.epilogue.operands:
             if isinstance(operand, Channels) and operand.layout is not None:
                 constant = self.program.inputs[operand.position]
                 schedule.transform_layout(constant.name, operand.layout)
-        instructions = instructions_of(self.product, self.epilogue, tiling, self.accelerator)
+        instructions = instructions_of(self.anchor, self.epilogue, tiling, self.accelerator)
         prove(instructions, self.accelerator)
         function = schedule.function
         nbytes = tuple(_bytes(buffer) for buffer in function.params)

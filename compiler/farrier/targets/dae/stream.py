@@ -1,4 +1,4 @@
-"""The generation of a product's instruction stream for a tiling: groups of loads, products and
+"""The generation of a kernel's instruction stream for a tiling: groups of loads, products and
 stores, synchronized by tokens.
 
     for each round of tiles (one tile for each virtual thread):
@@ -19,21 +19,21 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 from farrier.ir.types import DType
+from farrier.targets.dae.anchor import Anchor
 from farrier.targets.dae.costs import Costs
 from farrier.targets.dae.description import Accelerator
 from farrier.targets.dae.epilogue import Epilogue
 from farrier.targets.dae.images import Image
 from farrier.targets.dae.instructions import WITH_BOTH, Alu, Instruction, Kind, Pad
-from farrier.targets.dae.products import Product
 from farrier.targets.dae.steps import Channels, Step, Sums, Tensor
 from farrier.targets.dae.tiles import Span, Tile, Tiling, spans, tiles
 
 
 def instructions_of(
-    product: Product, epilogue: Epilogue, tiling: Tiling, accelerator: Accelerator
+    anchor: Anchor, epilogue: Epilogue, tiling: Tiling, accelerator: Accelerator
 ) -> list[Instruction]:
-    """Return the instructions of a product with its epilogue."""
-    return _Stream(product, epilogue, tiling, accelerator).made()
+    """Return the instructions of an anchor with its epilogue."""
+    return _Stream(anchor, epilogue, tiling, accelerator).made()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -52,13 +52,13 @@ class _Group:
 
 class _Stream:
     def __init__(
-        self, product: Product, epilogue: Epilogue, tiling: Tiling, accelerator: Accelerator
+        self, anchor: Anchor, epilogue: Epilogue, tiling: Tiling, accelerator: Accelerator
     ) -> None:
-        self._product = product
+        self._anchor = anchor
         self._epilogue = epilogue
         self._tiling = tiling
         self._accelerator = accelerator
-        self._costs = Costs(product, epilogue, accelerator)
+        self._costs = Costs(anchor, epilogue, accelerator)
         self._room = self._costs.room(tiling)
         # The data that each part of a scratchpad contains.
         self._held: dict[tuple[str, int], object] = {}
@@ -90,8 +90,8 @@ class _Stream:
         return [*program, Instruction(Kind.FINISH, {"pop_next": 1})]
 
     def _groups(self) -> Iterator[_Group]:
-        inputs = spans(self._product.blocks_in, self._tiling.inputs)
-        every = list(enumerate(tiles(self._product, self._tiling)))
+        inputs = spans(self._anchor.blocks_in, self._tiling.inputs)
+        every = list(enumerate(tiles(self._anchor, self._tiling)))
         threads, number = self._tiling.threads, 0
         for first in range(0, len(every), threads):
             for at, span in enumerate(inputs):
@@ -116,20 +116,20 @@ class _Stream:
         return vectors + self._tiling.blocks * self._costs.vectors.index(operand)
 
     def _taps_at(self, group: _Group) -> int:
-        """Return the scratchpad address of a depthwise convolution's weights."""
+        """Return the scratchpad address of the weights of an anchor on sums."""
         vectors = self._tiling.blocks * len(self._costs.vectors)
         return self._sums_at(group) + self._room.tile * (1 + len(self._costs.tensors)) + vectors
 
     def _image_at(self, group: _Group) -> int:
-        """Return the scratchpad address of a depthwise convolution's image."""
-        return self._taps_at(group) + self._tiling.blocks * self._product.taps
+        """Return the scratchpad address of the image of an anchor on sums."""
+        return self._taps_at(group) + self._tiling.blocks * self._anchor.taps
 
     # -- loads
 
     def _loads(self, group: _Group) -> list[Instruction]:
         part = self._part(group)
         steps: list[Instruction] = []
-        if self._product.is_depthwise:
+        if self._anchor.is_on_sums:
             return self._depthwise_loads(group)
         image = (group.inputs, group.tile.rows, group.tile.columns)
         if self._is_new("input", part, image):
@@ -159,10 +159,10 @@ class _Stream:
         steps = self._image(group, self._image_at(group))
         slot = group.tile_number % self._tiling.threads
         if self._is_new("weight", slot, group.tile.blocks):
-            blocks, taps = group.tile.blocks, self._product.taps
+            blocks, taps = group.tile.blocks, self._anchor.taps
             fields = {
                 "pad": Pad.SUM,
-                "argument": self._product.weights,
+                "argument": self._anchor.weights.position,
                 "offset": blocks.first * taps * self._accelerator.sum_bytes,
                 "index": self._taps_at(group),
                 "rows": 1,
@@ -180,14 +180,14 @@ class _Stream:
     def _image(self, group: _Group, at: int) -> list[Instruction]:
         """Return the loads of the input blocks that a group reads, with their padding, block after
         block."""
-        product, image = self._product, self._product.data
+        anchor, image = self._anchor, self._anchor.data
         rows, top, bottom = self._reads(0, group.tile.rows, image.height)
         columns, left, right = self._reads(1, group.tile.columns, image.width)
         if self._is_matrix:
             return [self._matrix_rows(group, at)]
         size = (top + rows.count + bottom) * (left + columns.count + right)
         pad, blocks = Pad.INPUT, group.inputs
-        if product.is_depthwise:
+        if anchor.is_on_sums:
             pad = Pad.SIGNED if image.dtype is DType.I8 else Pad.UNSIGNED
             blocks = group.tile.blocks
         return [
@@ -207,7 +207,7 @@ class _Stream:
                     "bottom": bottom,
                     "left": left,
                     "right": right,
-                    "fill": _signed(product.fill),
+                    "fill": _signed(anchor.fill),
                 },
             )
             for number, block in enumerate(_range(blocks))
@@ -215,7 +215,7 @@ class _Stream:
 
     def _matrix_rows(self, group: _Group, at: int) -> Instruction:
         """Return the load of a matrix's rows, in which channel blocks are adjacent."""
-        image, columns = self._product.data, group.tile.columns
+        image, columns = self._anchor.data, group.tile.columns
         return Instruction(
             Kind.LOAD,
             {
@@ -234,32 +234,32 @@ class _Stream:
         """Check whether the channel blocks of a point are adjacent in memory, as in the rows of a
         matrix."""
         nbytes = self._accelerator.input_bytes
-        if self._product.taps != 1 or self._product.is_depthwise:
+        if self._anchor.taps != 1 or self._anchor.is_on_sums:
             return False
-        return self._product.data.block_stride == nbytes
+        return self._anchor.data.block_stride == nbytes
 
     def _reads(self, axis: int, points: Span, extent: int) -> tuple[Span, int, int]:
         """Return the range of an image's axis that is read for `points`, and the padding before and
         after it."""
-        product = self._product
-        first = points.first * product.strides[axis] - product.before[axis]
-        end = first + product.rows_of(axis, points.count)
+        anchor = self._anchor
+        first = points.first * anchor.strides[axis] - anchor.before[axis]
+        end = first + anchor.rows_of(axis, points.count)
         inside = Span(max(0, first), max(0, min(extent, end) - max(0, first)))
         return inside, max(0, -first), max(0, end - extent)
 
     def _weights(self, group: _Group, at: int) -> Instruction:
-        product, nbytes = self._product, self._accelerator.weight_bytes
-        row = product.blocks_in * product.taps * nbytes
-        first = group.tile.blocks.first * row + group.inputs.first * product.taps * nbytes
+        anchor, nbytes = self._anchor, self._accelerator.weight_bytes
+        row = anchor.blocks_in * anchor.taps * nbytes
+        first = group.tile.blocks.first * row + group.inputs.first * anchor.taps * nbytes
         return Instruction(
             Kind.LOAD,
             {
                 "pad": Pad.WEIGHT,
-                "argument": product.weights,
+                "argument": anchor.weights.position,
                 "offset": first,
                 "index": at,
                 "rows": group.tile.blocks.count,
-                "columns": group.inputs.count * product.taps,
+                "columns": group.inputs.count * anchor.taps,
                 "stride": row,
             },
         )
@@ -313,27 +313,27 @@ class _Stream:
         steps = []
         if group.is_first:
             steps.append(self._alu(Step(Alu.MOVE, Sums(), self._epilogue.first), group))
-        steps += self._depthwise(group) if self._product.is_depthwise else [self._gemm(group)]
+        steps += self._depthwise(group) if self._anchor.is_on_sums else [self._gemm(group)]
         if group.is_last:
             steps += [self._alu(step, group) for step in self._epilogue.steps]
         return steps
 
     def _gemm(self, group: _Group) -> Instruction:
-        product, tile, part = self._product, group.tile, self._part(group)
-        height = product.rows_of(0, tile.rows.count)
-        width = product.rows_of(1, tile.columns.count)
+        anchor, tile, part = self._anchor, group.tile, self._part(group)
+        height = anchor.rows_of(0, tile.rows.count)
+        width = anchor.rows_of(1, tile.columns.count)
         size = tile.rows.count * tile.columns.count
-        taps, inputs = product.taps, group.inputs.count
+        taps, inputs = anchor.taps, group.inputs.count
         block, point = height * width, 1
         if self._is_matrix:
             block, point = 1, inputs
         loops = (
             (tile.blocks.count, size, 0, inputs * taps),
-            (tile.rows.count, tile.columns.count, product.strides[0] * width * point, 0),
-            (tile.columns.count, 1, product.strides[1] * point, 0),
+            (tile.rows.count, tile.columns.count, anchor.strides[0] * width * point, 0),
+            (tile.columns.count, 1, anchor.strides[1] * point, 0),
             (inputs, 0, block, taps),
-            (product.kernel[0], 0, product.dilations[0] * width * point, product.kernel[1]),
-            (product.kernel[1], 0, product.dilations[1] * point, 1),
+            (anchor.kernel[0], 0, anchor.dilations[0] * width * point, anchor.kernel[1]),
+            (anchor.kernel[1], 0, anchor.dilations[1] * point, 1),
         )
         fields = {
             "sum": self._sums_at(group),
@@ -347,26 +347,26 @@ class _Stream:
     def _depthwise(self, group: _Group) -> list[Instruction]:
         """Return the instructions that convert an image to floats and sum its products, one row of
         taps at a time."""
-        product, tile = self._product, group.tile
-        height = product.rows_of(0, tile.rows.count)
-        width = product.rows_of(1, tile.columns.count)
-        image, taps, kernel = self._image_at(group), self._taps_at(group), product.kernel
+        anchor, tile = self._anchor, group.tile
+        height = anchor.rows_of(0, tile.rows.count)
+        width = anchor.rows_of(1, tile.columns.count)
+        image, taps, kernel = self._image_at(group), self._taps_at(group), anchor.kernel
         floats = {"operation": Alu.TO_FLOAT, "is_immediate": 1, "to": image}
         floats |= _loop(0, tile.blocks.count, {"to": height * width})
         floats |= _loop(1, height, {"to": width}) | _loop(2, width, {"to": 1})
         size = tile.rows.count * tile.columns.count
-        down, right = product.strides[0] * width, product.strides[1]
+        down, right = anchor.strides[0] * width, anchor.strides[1]
         steps = [Instruction(Kind.ALU, floats)]
         for row in range(kernel[0]):
             fields = {
                 "operation": Alu.ACCUMULATE,
                 "to": self._sums_at(group),
-                "from": image + row * product.dilations[0] * width,
+                "from": image + row * anchor.dilations[0] * width,
                 "by": taps + row * kernel[1],
             }
             loops = (
-                (kernel[1], 0, product.dilations[1], 1),
-                (tile.blocks.count, size, height * width, product.taps),
+                (kernel[1], 0, anchor.dilations[1], 1),
+                (tile.blocks.count, size, height * width, anchor.taps),
                 (tile.rows.count, tile.columns.count, down, 0),
                 (tile.columns.count, 1, right, 0),
             )
@@ -401,12 +401,12 @@ class _Stream:
     # -- stores
 
     def _stores(self, group: _Group) -> list[Instruction]:
-        product, form = self._product, self._epilogue.form
-        transfers = self._transfers(product.out, group.tile, self._sums_at(group))
+        anchor, form = self._anchor, self._epilogue.form
+        transfers = self._transfers(anchor.out, group.tile, self._sums_at(group))
         stores = [Instruction(Kind.STORE, {"form": form, **fields}) for fields in transfers]
         blocks = group.tile.blocks
-        if product.out.excess and blocks.first + blocks.count == product.blocks_out:
-            stores[-1] = stores[-1].where(omitted=product.out.excess)
+        if anchor.out.excess and blocks.first + blocks.count == anchor.blocks_out:
+            stores[-1] = stores[-1].where(omitted=anchor.out.excess)
         return stores
 
 

@@ -1,4 +1,4 @@
-"""The tiling of a product: which part of it each group of instructions computes.
+"""The tiling of a kernel: which part of it each group of instructions computes.
 
 A *tile* is a part of the results: a range of channel blocks, rows and columns. Its sums stay in the
 scratchpad, while each *group* of instructions loads some input blocks and adds their products. Two
@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterator
 
 from farrier.space import Decisions, Knob
-from farrier.targets.dae.products import Product
+from farrier.targets.dae.anchor import Anchor
 
 _MOST_SIZES = 12  # The approximate limit of the number of values of a knob.
 
@@ -38,13 +38,13 @@ class Tiling:
         return cls(**{name: int(value) for name, value in decisions.items()})
 
 
-def knobs(product: Product) -> tuple[Knob, ...]:
+def knobs(anchor: Anchor) -> tuple[Knob, ...]:
     """Return the knobs of a tiling."""
     return (
-        Knob("blocks", parts(product.blocks_out)),
-        Knob("rows", parts(product.height)),
-        Knob("columns", parts(product.width)),
-        Knob("inputs", parts(product.blocks_in)),
+        Knob("blocks", parts(anchor.blocks_out)),
+        Knob("rows", parts(anchor.height)),
+        Knob("columns", parts(anchor.width)),
+        Knob("inputs", parts(anchor.blocks_in)),
         Knob("threads", (2, 1)),
         Knob("by_points", (0, 1)),
     )
@@ -84,13 +84,13 @@ def spans(extent: int, size: int) -> list[Span]:
     return [Span(first, min(size, extent - first)) for first in range(0, extent, size)]
 
 
-def tiles(product: Product, tiling: Tiling) -> Iterator[Tile]:
+def tiles(anchor: Anchor, tiling: Tiling) -> Iterator[Tile]:
     """Yield the tiles in the order of computation."""
-    blocks = spans(product.blocks_out, tiling.blocks)
+    blocks = spans(anchor.blocks_out, tiling.blocks)
     points = [
         (rows, columns)
-        for rows in spans(product.height, tiling.rows)
-        for columns in spans(product.width, tiling.columns)
+        for rows in spans(anchor.height, tiling.rows)
+        for columns in spans(anchor.width, tiling.columns)
     ]
     if tiling.by_points:
         yield from (Tile(each, *point) for point in points for each in blocks)
