@@ -70,6 +70,40 @@ def product(rows: int, depth: int, columns: int) -> bytes:
     return model.finished(model.requantized(y, 0.05, 128), (rows, columns))
 
 
+def addition(
+    shape: tuple[int, ...], zeros: tuple[int, int] = (117, 128), *, clips: bool = False
+) -> bytes:
+    """Return a model of u8 + u8 → u8; `clips` the sum to positive numbers."""
+    model = _Model(np.random.default_rng(len(shape)))
+    left = model.bytes("left", shape, 0.02, zeros[0])
+    right = model.bytes("right", shape, 0.03, zeros[1])
+    y = model.node("Add", [left, right])
+    if clips:
+        y = model.node("Relu", [y])
+    return model.finished(model.requantized(y, 0.04, 100), shape)
+
+
+def max_pool(channels: int, size: tuple[int, int], kernel: int, stride: int, pad: int) -> bytes:
+    """Return a model of u8 → 1 × 1 convolution → max pool → convolution → u8."""
+    model = _Model(np.random.default_rng(channels + kernel))
+    x = model.quantized("x", (1, channels, *size), 0.02, 117)
+    y = model.requantized(model.pointwise(x, channels), 0.05, 110)
+    attributes = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": [pad] * 4}
+    y = model.requantized(model.node("MaxPool", [y], **attributes), 0.05, 110)
+    points = tuple((n + 2 * pad - kernel) // stride + 1 for n in size)
+    y = model.requantized(model.pointwise(y, channels), 0.06, 120)
+    return model.finished(y, (1, channels, *points))
+
+
+def average_pool(channels: int, size: tuple[int, int]) -> bytes:
+    """Return a model of u8 → 1 × 1 convolution → global average → u8."""
+    model = _Model(np.random.default_rng(channels))
+    x = model.quantized("x", (1, channels, *size), 0.02, 117)
+    y = model.requantized(model.pointwise(x, channels), 0.05, 110)
+    y = model.requantized(model.node("GlobalAveragePool", [y]), 0.01, 120)
+    return model.finished(y, (1, channels, 1, 1))
+
+
 class _Model:
     def __init__(self, rng: np.random.Generator) -> None:
         self._rng = rng
@@ -87,9 +121,22 @@ class _Model:
         self._nodes.append(helper.make_node(op, inputs, [name], name=name, **attributes))
         return name
 
+    def pointwise(self, value: str, channels: int) -> str:
+        """Add a 1 × 1 convolution with random weights."""
+        weights = self._rng.integers(-127, 128, (channels, channels, 1, 1), np.int8)
+        by = [self.constant(np.float32(0.004)), self.constant(np.int8(0))]
+        w = self.node("DequantizeLinear", [self.constant(weights), *by])
+        return self.node("Conv", [value, w])
+
     def quantized(self, name: str, shape: tuple[int, ...], scale: float, zero: int) -> str:
         self._inputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, shape))
         return self.requantized(name, scale, zero)
+
+    def bytes(self, name: str, shape: tuple[int, ...], scale: float, zero: int) -> str:
+        """Add an input of u8, and return its value as floats."""
+        self._inputs.append(helper.make_tensor_value_info(name, TensorProto.UINT8, shape))
+        by = [self.constant(np.float32(scale)), self.constant(np.uint8(zero))]
+        return self.node("DequantizeLinear", [name, *by])
 
     def requantized(self, value: str, scale: float, zero: int) -> str:
         by = [self.constant(np.float32(scale)), self.constant(np.uint8(zero))]
@@ -105,12 +152,17 @@ class _Model:
 def inputs(model: bytes) -> dict[str, np.ndarray]:
     """Return inputs that reach the bounds of their bytes."""
     rng = np.random.default_rng(3)
-    return {
-        each.name: rng.normal(0, 2, [d.dim_value for d in each.type.tensor_type.shape.dim]).astype(
-            "f4"
+    values = {}
+    for each in onnx.load_from_string(model).graph.input:
+        kind = each.type.tensor_type
+        shape = [dim.dim_value for dim in kind.shape.dim]
+        is_byte = kind.elem_type == TensorProto.UINT8
+        values[each.name] = (
+            rng.integers(0, 256, shape, np.uint8)
+            if is_byte
+            else rng.normal(0, 2, shape).astype("f4")
         )
-        for each in onnx.load_from_string(model).graph.input
-    }
+    return values
 
 
 def results(model: bytes, target: str) -> np.ndarray:

@@ -55,6 +55,9 @@ def _kernels_on_device(artifact: farrier.Artifact, path) -> int:
         models.product(1, 64, 1000),
         models.product(7, 32, 37),
         models.product(3, 32, 9),
+        models.addition((1, 16, 7, 9)),
+        models.addition((6, 32), clips=True),
+        models.addition((3, 5, 16), (117, 0)),
     ],
     ids=[
         "plain",
@@ -72,6 +75,9 @@ def _kernels_on_device(artifact: farrier.Artifact, path) -> int:
         "row of partial blocks",
         "rows of partial blocks",
         "rows below a block",
+        "addition",
+        "addition of rows, clip",
+        "addition of a line, one zero point",
     ],
 )
 def test_a_layer_has_the_integers_of_the_processor(model, tmp_path):
@@ -81,6 +87,52 @@ def test_a_layer_has_the_integers_of_the_processor(model, tmp_path):
     expected = models.results(model, "host")
     assert len(np.unique(expected)) > 20
     assert np.array_equal(result, expected)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [models.max_pool(32, (15, 13), 3, 2, 1), models.max_pool(24, (9, 9), 2, 2, 0)],
+    ids=["padded", "partial blocks"],
+)
+def test_a_max_pool_runs_between_its_convolutions(model, tmp_path):
+    artifact = farrier.compile(model, target="dae:vta", verify=False)
+    assert _kernels_on_device(artifact, tmp_path / "m.farrier") == 3
+    (result,) = artifact.run(models.inputs(model)).values()
+    expected = models.results(model, "host")
+    assert len(np.unique(expected)) > 20
+    assert np.array_equal(result, expected)
+
+
+POOL = """
+@program
+def pool(x: i8[1, 16, 6, 6] @ layout(0, 1 / 16, 2, 3, 1 % 16)):
+    wide: i32[1, 16, 3, 3] @ layout(0, 1 / 16, 2, 3, 1 % 16) in workspace
+    for n, c, oy, ox in axes(1, 16, 3, 3):
+        wide[n, c, oy, ox] = max(cast(i32, x[n, c, oy * 2 + kh - 1, ox * 2 + kw - 1] if 0 <= oy * 2 + kh - 1 and 0 <= ox * 2 + kw - 1 else i8(-128)) for kh, kw in axes(3, 3))
+    y: i8[1, 16, 3, 3] @ layout(0, 1 / 16, 2, 3, 1 % 16)
+    for n, c, oy, ox in axes(1, 16, 3, 3):
+        y[n, c, oy, ox] = cast(i8, wide[n, c, oy, ox])
+    return y
+"""  # noqa: E501
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("i8(-128)", "i8(0)", "its image is padded in another way"),
+        ("0 <= oy * 2 + kh - 1 and", "1 <= oy * 2 + kh - 1 and", "it is no pool of bytes"),
+        ("x[n, c, oy", "x[n, 15 - c, oy", "it is a pool across channels, or one of several images"),
+        (
+            "cast(i8, wide[n, c, oy, ox])",
+            "cast(i8, wide[n, c, oy, ox] + i32(1))",
+            "it converts i32 to i8",
+        ),
+    ],
+)
+def test_another_pool_runs_on_the_host(old, new, reason):
+    accelerator = parse_target("dae:vta").accelerator
+    assert why_not(parse_ir(POOL), accelerator) == ""
+    assert why_not(parse_ir(POOL.replace(old, new)), accelerator) == reason
 
 
 def test_a_stride_that_fills_no_block_runs_on_the_host(tmp_path):

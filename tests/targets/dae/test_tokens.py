@@ -38,14 +38,43 @@ TILINGS = [
 TOKENS = ("pop_previous", "pop_next", "push_previous", "push_next")
 
 
-def _program(tiling) -> list[Instruction]:
-    code = space(parse_ir(PROGRAM), VTA).schedule(tiling).function.code
+def _program(tiling, text: str = PROGRAM) -> list[Instruction]:
+    code = space(parse_ir(text), VTA).schedule(tiling).function.code
     return list(code.instructions)
 
 
-@pytest.mark.parametrize("tiling", TILINGS)
-def test_every_token_is_missed(tiling):
-    program = _program(tiling)
+POOL = """
+@program
+def pool(x: i8[1, 32, 9, 8] @ layout(0, 1 / 16, 2, 3, 1 % 16)):
+    wide: i32[1, 32, 4, 4] @ layout(0, 1 / 16, 2, 3, 1 % 16) in workspace
+    for n, c, oy, ox in axes(1, 32, 4, 4):
+        wide[n, c, oy, ox] = max(cast(i32, x[n, c, oy * 2 + kh, ox * 2 + kw]) for kh, kw in axes(3, 2))
+    y: i8[1, 32, 4, 4] @ layout(0, 1 / 16, 2, 3, 1 % 16)
+    for n, c, oy, ox in axes(1, 32, 4, 4):
+        y[n, c, oy, ox] = cast(i8, wide[n, c, oy, ox])
+    return y
+"""  # noqa: E501
+ADDITION = """
+@program
+def add(a: i8[24, 32], b: u8[24, 32]):
+    y: i32[24, 32]
+    for m, n in axes(24, 32):
+        y[m, n] = cast(i32, a[m, n]) + cast(i32, b[m, n])
+    return y
+"""
+PARTS = {"rows": 2, "columns": 2, "blocks": 1, "inputs": 1, "threads": 2, "by_points": 0}
+
+
+@pytest.mark.parametrize(
+    ("text", "tiling"),
+    [
+        *((PROGRAM, tiling) for tiling in TILINGS),
+        (POOL, PARTS),
+        (ADDITION, {**PARTS, "rows": 1}),
+    ],
+)
+def test_every_token_is_missed(text, tiling):
+    program = _program(tiling, text)
     prove(program, VTA)
     mutants = 0
     for number, instruction in enumerate(program):

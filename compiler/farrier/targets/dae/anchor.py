@@ -17,6 +17,9 @@ class Method(enum.Enum):
     PRODUCTS = "products"  # The matrix unit sums products over channels and taps.
     # The vector unit sums products over taps. Each channel has its own weights.
     DEPTHWISE = "depthwise"
+    MAXIMA = "maxima"  # The vector unit takes the maximum over the taps of each channel.
+    SUMS = "sums"  # The vector unit sums the taps of each channel.
+    NONE = "none"  # The kernel is an epilogue on tensors, and nothing precedes it.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -38,14 +41,15 @@ class Weights:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Anchor:
-    """A convolution or a matrix product. Extents are in points, and in blocks of channels."""
+    """A convolution, a matrix product, a pool, or the elements of a kernel that has only an
+    epilogue. Extents are in points, and in blocks of channels."""
 
     method: Method
-    data: Image
-    weights: Weights
+    data: Image | None  # The image that is read; None if there is only an epilogue.
+    weights: Weights | None
     out: Image
     axes: Axes
-    sums: Stage
+    stage: Stage | None  # The stage in the tensor program; None if there is only an epilogue.
     blocks_in: int
     blocks_out: int
     height: int
@@ -55,6 +59,9 @@ class Anchor:
     dilations: tuple[int, int] = (1, 1)
     before: tuple[int, int] = (0, 0)  # The padding before the first line and column of the image.
     fill: int = 0
+    initial: int = 0  # The value of a sum before the first tap.
+    # The points are a line of elements without channels, for tensors whose axes do not matter.
+    is_flat: bool = False
 
     @property
     def taps(self) -> int:
@@ -64,7 +71,13 @@ class Anchor:
     def is_on_sums(self) -> bool:
         """Check whether the vector unit computes the anchor, from an image in the scratchpad of
         sums."""
-        return self.method is not Method.PRODUCTS
+        return self.method not in (Method.PRODUCTS, Method.NONE)
+
+    @property
+    def image(self) -> Image:
+        """The image that is read. It exists unless there is only an epilogue."""
+        assert self.data is not None
+        return self.data
 
     def rows_of(self, axis: int, points: int) -> int:
         """Return the number of input points along an axis that are read for `points` output

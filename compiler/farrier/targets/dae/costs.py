@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from farrier.space import Columns, Estimate
-from farrier.targets.dae.anchor import Anchor
+from farrier.targets.dae.anchor import Anchor, Method
 from farrier.targets.dae.description import Accelerator
 from farrier.targets.dae.epilogue import Epilogue
 from farrier.targets.dae.instructions import word_bits
@@ -65,12 +65,14 @@ class Costs:
         return Room(*(int(need(columns)[0]) for need in needs))
 
     def _inputs(self, columns: Columns) -> Ints:
-        return self._image(columns) * int(not self.anchor.is_on_sums)
+        return self._image(columns) * int(self.anchor.method is Method.PRODUCTS)
 
     def _image(self, columns: Columns) -> Ints:
         """Return the number of input elements that one group of instructions loads, for each
         candidate. An element is a block of channels at one point."""
         points = self._window(0, columns["rows"]) * self._window(1, columns["columns"])
+        if self.anchor.data is None:
+            points = np.zeros_like(points)
         return columns["blocks" if self.anchor.is_on_sums else "inputs"] * points
 
     def _window(self, axis: int, points: Ints) -> Ints:
@@ -81,10 +83,11 @@ class Costs:
         return (points - 1) * anchor.strides[axis] + reach
 
     def _weights(self, columns: Columns) -> Ints:
-        return self._taps(columns) * int(not self.anchor.is_on_sums)
+        return self._taps(columns) * int(self.anchor.method is Method.PRODUCTS)
 
     def _taps(self, columns: Columns) -> Ints:
-        return columns["inputs"] * columns["blocks"] * self.anchor.taps
+        taps = 0 if self.anchor.weights is None else self.anchor.taps
+        return columns["inputs"] * columns["blocks"] * taps
 
     def _sums(self, columns: Columns) -> Ints:
         vectors = columns["blocks"] * len(self.vectors)
@@ -145,6 +148,8 @@ class Costs:
         )
         of_tiles = counts.tiles * columns["blocks"] * (len(self.tensors) + 1)
         blocks = columns["blocks" if is_on_sums else "inputs"]
+        images = images * int(self.anchor.data is not None)
+        weights = weights * int(self.anchor.weights is not None)
         starts = images * blocks + weights + vectors + of_tiles
         return nbytes / accelerator.port.bytes, starts.astype(np.float64)
 
@@ -161,9 +166,16 @@ class Costs:
         sums = accelerator.matrix.batch * accelerator.matrix.outer
         operations = 1 + len(self.epilogue.steps)
         step = -(-sums // accelerator.vector.lanes)
-        of_group = tile * columns["inputs"] * self.anchor.taps + accelerator.matrix.latency
-        if self.anchor.is_on_sums:
-            of_group = (tile * self.anchor.taps + self._image(columns)) * step
+        match self.anchor.method:
+            case Method.PRODUCTS:
+                latency = accelerator.matrix.latency
+                of_group = tile * columns["inputs"] * self.anchor.taps + latency
+            case Method.DEPTHWISE:
+                of_group = (tile * self.anchor.taps + self._image(columns)) * step
+            case Method.MAXIMA | Method.SUMS:
+                of_group = tile * self.anchor.taps * step
+            case Method.NONE:
+                of_group = np.zeros_like(tile)
         of_step = tile * step + accelerator.vector.latency
         cycles = counts.tiles * (counts.groups * of_group + operations * of_step)
         return cycles.astype(np.float64)

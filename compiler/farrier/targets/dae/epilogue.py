@@ -30,8 +30,8 @@ from farrier.ir.expr import (
 )
 from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.types import DType, Layout
-from farrier.targets.dae.anchor import Anchor
-from farrier.targets.dae.images import UnfitError, linear, loaded_image_of, number_of
+from farrier.targets.dae.anchor import Anchor, Method
+from farrier.targets.dae.images import UnfitError, flat_image_of, linear, loaded_image_of, number_of
 from farrier.targets.dae.instructions import (
     Alu,
     Form,
@@ -87,22 +87,27 @@ class _Epilogue:
     def made(self) -> Epilogue:
         (output,) = self._program.outputs
         tile = self._stage(self._stages[output.name])
-        if self._anchor.sums.buffer.name not in self._used:
+        stage = self._anchor.stage
+        if stage is not None and stage.buffer.name not in self._used:
             raise UnfitError("what it stores is not computed from its sums")
         steps = fused(self._steps)
         if not isinstance(tile, Sums):
             # The result is moved to the tile of the sums, because loads for the next tile may
             # overwrite a tensor's tile while the store reads it.
             steps.append(Step(Alu.MOVE, Sums(), tile))
-        first: Channels | int = 0
-        if steps and steps[0].operation is Alu.ADD and isinstance(steps[0].tile, Sums):
-            operand = steps[0].operand
-            if isinstance(operand, Channels | int):
+        first: Channels | int = self._anchor.initial
+        match steps[:1]:
+            case [Step(Alu.ADD, Sums(), Channels() | int() as operand)] if self._adds_up:
                 first, steps = operand, steps[1:]
         if output.dtype.nbytes not in (1, 4):
             raise UnfitError(f"its results are {output.dtype.value}")
         form = Form.BYTE if output.dtype.nbytes == 1 else Form.WORD
         return Epilogue(first, tuple(steps), form, tuple(self._operands))
+
+    @property
+    def _adds_up(self) -> bool:
+        """Check whether the sums of the anchor may start at any value, which is added to them."""
+        return self._anchor.method not in (Method.MAXIMA, Method.NONE)
 
     # -- values
 
@@ -113,7 +118,7 @@ class _Epilogue:
         if name in self._used:
             raise UnfitError(f"the result of {name} is read twice")
         self._used.add(name)
-        if stage is self._anchor.sums:
+        if stage is self._anchor.stage:
             return Sums()
         tile = self._value(stage.body, stage)
         if isinstance(tile, Channels | int):
@@ -149,7 +154,8 @@ class _Epilogue:
         form = forms.get(buffer.dtype, Pad.SUM if buffer.dtype is DType.F32 else None)
         if form is None:
             raise UnfitError(f"it reads {buffer.dtype.value} beside its product")
-        image = loaded_image_of(self._program, buffer, self._block)
+        layout_of = flat_image_of if self._anchor.is_flat else loaded_image_of
+        image = layout_of(self._program, buffer, self._block)
         if (image.height, image.width) != (self._anchor.out.height, self._anchor.out.width):
             raise UnfitError("it reads an image of another size beside its product")
         return self._operand(Tensor(image, form))
@@ -162,6 +168,8 @@ class _Epilogue:
         return operand
 
     def _channels(self, load: Load, stage: Stage) -> Operand:
+        if self._anchor.is_flat:
+            raise UnfitError("it reads a constant that is not one for each channel")
         channel = stage.axes[self._anchor.axes.channel].name
         places = [linear(index) for index in load.indices]
         for place, extent in zip(places, load.buffer.shape, strict=True):
@@ -182,7 +190,11 @@ class _Epilogue:
     def _check_points(self, load: Load, stage: Stage) -> None:
         """Raise UnfitError if a load reads other points than the point that its stage computes."""
         shape = load.buffer.shape
+        if len(shape) != len(stage.axes):
+            raise UnfitError("it moves elements behind its product")
         for index, axis, extent in zip(load.indices, stage.axes, shape, strict=True):
+            if extent != axis.extent:
+                raise UnfitError("it reads an image of another size beside its product")
             if index != Var(axis.name) and not (extent == 1 and linear(index) == {}):
                 raise UnfitError("it moves elements behind its product")
 
@@ -209,12 +221,14 @@ class _Epilogue:
         operation = table.get(expr.op)
         if operation is None:
             raise UnfitError(f"the vector unit has no operation {expr.op.value} of {kind.value}")
-        left = self._value(expr.left, stage)
-        if operation is Alu.FLOAT_ADD and (factor := self._pop_multiplication(left)) is not None:
-            return self._multiply_add(left, factor, self._value(expr.right, stage))
-        right = self._value(expr.right, stage)
-        if operation is Alu.FLOAT_ADD and (factor := self._pop_multiplication(right)) is not None:
-            return self._multiply_add(right, factor, left)
+        left, right = self._value(expr.left, stage), self._value(expr.right, stage)
+        if operation is Alu.FLOAT_ADD:
+            # If both are products, processors round the later one with the sum: that of the anchor,
+            # which takes more operations, or else the right one.
+            both = (left, right), (right, left)
+            for product, other in both if self._anchor.stage is not None else both[::-1]:
+                if (factor := self._pop_multiplication(product)) is not None:
+                    return self._multiply_add(product, factor, other)
         if isinstance(left, Channels | int):
             if expr.op is BinaryOp.SUB:
                 raise UnfitError("it subtracts from a constant")
@@ -224,15 +238,16 @@ class _Epilogue:
         return self._emit(operation, left, right)
 
     def _pop_multiplication(self, value: Operand) -> int | None:
-        """If the last step so far multiplies the tile `value` by a constant, remove that step and
-        return the constant; else return None. The caller then emits one step that multiplies and
-        adds, which is rounded once, as on processors."""
-        last = self._steps[-1] if self._steps else None
-        if last is None or last.tile != value or last.operation is not Alu.FLOAT_MULTIPLY:
+        """If the last step so far on the tile `value` multiplies it by a constant, remove that step
+        and return the constant; else return None. The caller then emits one step that multiplies
+        and adds, which is rounded once, as on processors."""
+        at = next((at for at, s in reversed([*enumerate(self._steps)]) if s.tile == value), None)
+        last = None if at is None else self._steps[at]
+        if at is None or last is None or last.operation is not Alu.FLOAT_MULTIPLY:
             return None
         if not isinstance(last.operand, int):
             return None
-        self._steps.pop()
+        del self._steps[at]
         return last.operand
 
     def _multiply_add(self, product: Operand, factor: int, other: Operand) -> Operand:
@@ -264,7 +279,20 @@ class _Epilogue:
             return self._emit(Alu.TO_FLOAT, self._tile(cast.operand, stage), 0)
         if cast.dtype is DType.I32 and source in _BYTES:
             return self._value(cast.operand, stage)
+        if source is DType.I32 and cast.dtype in _BYTES:
+            return self._narrowed(cast, stage)
         raise UnfitError(f"it converts {source.value} to {cast.dtype.value}")
+
+    def _narrowed(self, cast: Cast, stage: Stage) -> Operand:
+        """Return the operand for a conversion of integers to bytes, which is the identity on the
+        maxima of such bytes."""
+        tile, anchor = self._tile(cast.operand, stage), self._anchor
+        is_changed = any(step.tile == tile for step in self._steps)
+        if anchor.method is not Method.MAXIMA or not isinstance(tile, Sums) or is_changed:
+            raise UnfitError(f"it converts {DType.I32.value} to {cast.dtype.value}")
+        if anchor.image.dtype is not cast.dtype:
+            raise UnfitError(f"it converts {DType.I32.value} to {cast.dtype.value}")
+        return tile
 
     def _quantized(self, cast: Cast, stage: Stage) -> Operand:
         """Return the operand for a quantization: a float that is rounded, shifted by a zero point

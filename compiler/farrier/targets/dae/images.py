@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Mapping
 
-from farrier.ir.expr import Binary, BinaryOp, Buffer, Const, Expr, Var
+from farrier.ir.expr import Axis, Binary, BinaryOp, Buffer, Const, Expr, Var
 from farrier.ir.tensor import TensorProgram
 from farrier.ir.types import DType, Layout
 
@@ -62,6 +64,19 @@ def loaded_image_of(program: TensorProgram, buffer: Buffer, block: int) -> Image
     return image
 
 
+def flat_image_of(program: TensorProgram, buffer: Buffer, block: int) -> Image:
+    """Return the layout of a plain buffer as a line of points with `block` adjacent elements each,
+    whatever its axes. Raises UnfitError if its elements do not fill whole blocks."""
+    layout = buffer.layout or Layout.plain(len(buffer.shape))
+    if not layout.is_plain or any(map(any, layout.halo)):
+        raise UnfitError("its tensors lie in memory in different ways")
+    elements = math.prod(number_of(extent) for extent in buffer.shape)
+    if elements % block:
+        raise UnfitError(f"it reads {elements} elements, not whole blocks of {block}")
+    position, point = (*program.inputs, *program.outputs).index(buffer), block * buffer.dtype.nbytes
+    return Image(position, buffer.dtype, point, point, point, 1, elements // block)
+
+
 def linear(index: Expr) -> dict[str, int]:
     """Return the coefficients of the variables in a linear index, with the constant under the key
     "". Raises UnfitError for other indices."""
@@ -81,6 +96,19 @@ def linear(index: Expr) -> dict[str, int]:
         case Binary(op=BinaryOp.MUL, left=Const(value=int() as factor), right=right):
             return {name: n * factor for name, n in linear(right).items()}
     raise UnfitError("an index is no sum of variables")
+
+
+def window_along(term: Mapping[str, int], point: Axis, tap: Axis) -> tuple[int, int, int]:
+    """Return the stride, dilation and offset in an index of the form stride · point + dilation ·
+    tap + offset. Raises UnfitError for other indices."""
+    names = {axis.name for axis in (point, tap) if axis.extent != 1}
+    if not names <= set(term) <= {point.name, tap.name, ""}:
+        raise UnfitError("its window is no window of an image")
+    return term.get(point.name, 1), term.get(tap.name, 1), term.get("", 0)
+
+
+def extent_of(axis: Axis) -> int:
+    return number_of(axis.extent)
 
 
 def number_of(extent: object) -> int:

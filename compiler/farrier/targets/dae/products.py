@@ -6,15 +6,12 @@ product of i8, followed by an elementwise epilogue.
 
 Both are represented as an `Anchor` with points along y and x, channels in blocks of the matrix
 unit, and taps (the positions in the convolution kernel). The rows of a matrix product are points
-along x. For any other program, the analysis returns the reason why the host runs it.
+along x.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from farrier.ir.expr import (
-    Axis,
     Binary,
     BinaryOp,
     Buffer,
@@ -26,7 +23,6 @@ from farrier.ir.expr import (
     ReduceOp,
     Select,
 )
-from farrier.ir.loop import Function
 from farrier.ir.tensor import Stage, TensorProgram
 from farrier.ir.types import DType, Layout, PhysicalDim
 from farrier.targets.dae.anchor import Anchor, Axes, Method, Weights
@@ -34,24 +30,17 @@ from farrier.targets.dae.description import Accelerator
 from farrier.targets.dae.images import (
     Image,
     UnfitError,
+    extent_of,
     image_of,
     linear,
     loaded_image_of,
-    number_of,
+    window_along,
 )
 
 
-def product_of(program: TensorProgram | Function, accelerator: Accelerator) -> Anchor:
-    """Return the product that a program computes. Raises UnfitError if the accelerator does not
-    support the program."""
-    if isinstance(program, Function):
-        raise UnfitError("it is a loop nest of its own, and no convolution or product")
-    if program.dims:
-        raise UnfitError("its sizes are open")
-    reductions = [stage for stage in program.stages if isinstance(stage.body, Reduce)]
-    if len(reductions) != 1 or len(program.outputs) != 1:
-        raise UnfitError("it is no convolution or product of bytes")
-    (sums,) = reductions
+def product_of(program: TensorProgram, sums: Stage, accelerator: Accelerator) -> Anchor:
+    """Return the product that the stage `sums` of a program computes. Raises UnfitError if the
+    accelerator does not support it."""
     block = accelerator.matrix.inner
     if sums.buffer.dtype is DType.F32:
         return _depthwise(program, sums, block)
@@ -108,7 +97,7 @@ def _convolution(
     ic, kh, kw = (by_name[name] for name in order)
     if terms[1] != {ic.name: 1}:
         raise UnfitError("it is a grouped convolution")
-    windows = [_window(terms[2], oy, kh), _window(terms[3], ox, kw)]
+    windows = [window_along(terms[2], oy, kh), window_along(terms[3], ox, kw)]
     image, before, fill = _source(program, data.buffer, block)
     return Anchor(
         method=Method.PRODUCTS,
@@ -116,12 +105,12 @@ def _convolution(
         weights=Weights(program.inputs.index(weights.buffer), _tiles(4, 0, 1, block)),
         out=image_of(program, program.outputs[0], block),
         axes=Axes(1, 2, 3),
-        sums=sums,
-        blocks_in=-(-_extent(ic) // block),
-        blocks_out=-(-_extent(oc) // block),
-        height=_extent(oy),
-        width=_extent(ox),
-        kernel=(_extent(kh), _extent(kw)),
+        stage=sums,
+        blocks_in=-(-extent_of(ic) // block),
+        blocks_out=-(-extent_of(oc) // block),
+        height=extent_of(oy),
+        width=extent_of(ox),
+        kernel=(extent_of(kh), extent_of(kw)),
         strides=(windows[0][0], windows[1][0]),
         dilations=(windows[0][1], windows[1][1]),
         before=(before[0] - windows[0][2], before[1] - windows[1][2]),
@@ -140,7 +129,7 @@ def _depthwise(program: TensorProgram, sums: Stage, block: int) -> Anchor:
     is_depthwise = taps == [{oc.name: 1}, {}, {kh.name: 1}, {kw.name: 1}]
     if n.extent != 1 or not is_depthwise or terms[1] != {oc.name: 1}:
         raise UnfitError("it is a sum of floats, and no depthwise convolution of bytes")
-    windows = [_window(terms[2], oy, kh), _window(terms[3], ox, kw)]
+    windows = [window_along(terms[2], oy, kh), window_along(terms[3], ox, kw)]
     image, before, fill = _source(program, data.buffer, block)
     taps_inside = (PhysicalDim(axis) for axis in (1, 2, 3))
     layout = Layout((PhysicalDim(0, block), *taps_inside, PhysicalDim(0, 1, block)))
@@ -150,12 +139,12 @@ def _depthwise(program: TensorProgram, sums: Stage, block: int) -> Anchor:
         weights=Weights(program.inputs.index(weights.buffer), layout),
         out=image_of(program, program.outputs[0], block),
         axes=Axes(1, 2, 3),
-        sums=sums,
+        stage=sums,
         blocks_in=1,
-        blocks_out=-(-_extent(oc) // block),
-        height=_extent(oy),
-        width=_extent(ox),
-        kernel=(_extent(kh), _extent(kw)),
+        blocks_out=-(-extent_of(oc) // block),
+        height=extent_of(oy),
+        width=extent_of(ox),
+        kernel=(extent_of(kh), extent_of(kw)),
         strides=(windows[0][0], windows[1][0]),
         dilations=(windows[0][1], windows[1][1]),
         before=(before[0] - windows[0][2], before[1] - windows[1][2]),
@@ -189,27 +178,19 @@ def _matrix(program: TensorProgram, sums: Stage, data: Load, weights: Load, bloc
     ]
     if not is_plain or data.buffer not in program.inputs:
         raise UnfitError("it is a product of matrices that are read in another order")
-    rows, columns, depth = _extent(m), _extent(n), _extent(k)
+    rows, columns, depth = extent_of(m), extent_of(n), extent_of(k)
     return Anchor(
         method=Method.PRODUCTS,
         data=loaded_image_of(program, data.buffer, block),
         weights=Weights(program.inputs.index(weights.buffer), _tiles(2, 1, 0, block)),
         out=image_of(program, program.outputs[0], block),
         axes=Axes(1, None, 0),
-        sums=sums,
+        stage=sums,
         blocks_in=depth // block,
         blocks_out=-(-columns // block),
         height=1,
         width=rows,
     )
-
-
-def _window(term: Mapping[str, int], point: Axis, tap: Axis) -> tuple[int, int, int]:
-    """Return the stride, dilation and offset in an index of the form stride · point + dilation ·
-    tap + offset."""
-    if set(term) - {point.name, tap.name, ""}:
-        raise UnfitError("its window is no window of an image")
-    return term.get(point.name, 1), term.get(tap.name, 1), term.get("", 0)
 
 
 def _tiles(rank: int, outputs: int, inputs: int, block: int) -> Layout:
@@ -260,7 +241,3 @@ def _source(
         before.append(-moved)
     image = loaded_image_of(program, body.then.buffer, block)
     return image, (before[2], before[3]), int(body.otherwise.value)
-
-
-def _extent(axis: Axis) -> int:
-    return number_of(axis.extent)

@@ -15,12 +15,12 @@ from farrier.lower.loops import to_loops
 from farrier.records import RuleId
 from farrier.schedule import Schedule, Step
 from farrier.space import Decisions, Population, Space
+from farrier.targets.dae.analysis import anchor_of
 from farrier.targets.dae.anchor import Anchor
 from farrier.targets.dae.costs import Costs
 from farrier.targets.dae.description import Accelerator
 from farrier.targets.dae.epilogue import Epilogue, epilogue_of
 from farrier.targets.dae.images import UnfitError
-from farrier.targets.dae.products import product_of
 from farrier.targets.dae.program import Program
 from farrier.targets.dae.steps import Channels
 from farrier.targets.dae.stream import instructions_of
@@ -72,7 +72,7 @@ class _Kernel:
 
     def __init__(self, program: TensorProgram | Function, accelerator: Accelerator) -> None:
         self.accelerator = accelerator
-        self.anchor: Anchor = product_of(program, accelerator)
+        self.anchor: Anchor = anchor_of(program, accelerator)
         assert isinstance(program, TensorProgram)
         self.program = program
         self.epilogue: Epilogue = epilogue_of(program, self.anchor, accelerator.matrix.outer)
@@ -93,8 +93,9 @@ class _Kernel:
     def _schedule(self, decisions: Decisions) -> Schedule:
         tiling = Tiling.of(decisions)
         schedule = Schedule(to_loops(self.program))
-        weights = self.program.inputs[self.anchor.weights.position]
-        schedule.transform_layout(weights.name, self.anchor.weights.layout)
+        if (weights := self.anchor.weights) is not None:
+            constant = self.program.inputs[weights.position]
+            schedule.transform_layout(constant.name, weights.layout)
         for operand in self.epilogue.operands:
             if isinstance(operand, Channels) and operand.layout is not None:
                 constant = self.program.inputs[operand.position]

@@ -19,7 +19,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 from farrier.ir.types import DType
-from farrier.targets.dae.anchor import Anchor
+from farrier.targets.dae.anchor import Anchor, Method
 from farrier.targets.dae.costs import Costs
 from farrier.targets.dae.description import Accelerator
 from farrier.targets.dae.epilogue import Epilogue
@@ -122,15 +122,18 @@ class _Stream:
 
     def _image_at(self, group: _Group) -> int:
         """Return the scratchpad address of the image of an anchor on sums."""
-        return self._taps_at(group) + self._tiling.blocks * self._anchor.taps
+        taps = 0 if self._anchor.weights is None else self._anchor.taps
+        return self._taps_at(group) + self._tiling.blocks * taps
 
     # -- loads
 
     def _loads(self, group: _Group) -> list[Instruction]:
         part = self._part(group)
         steps: list[Instruction] = []
+        if self._anchor.method is Method.NONE:
+            return self._operands(group)
         if self._anchor.is_on_sums:
-            return self._depthwise_loads(group)
+            return self._loads_of_sums(group)
         image = (group.inputs, group.tile.rows, group.tile.columns)
         if self._is_new("input", part, image):
             steps += self._image(group, part * self._room.inputs)
@@ -153,16 +156,16 @@ class _Stream:
             steps += self._tensor(tensor, group)
         return steps
 
-    def _depthwise_loads(self, group: _Group) -> list[Instruction]:
-        """Return the loads for a depthwise convolution: the image, into the scratchpad of sums, and
-        a weight for each channel and tap."""
+    def _loads_of_sums(self, group: _Group) -> list[Instruction]:
+        """Return the loads for the vector unit: the image, into the scratchpad of sums, and for a
+        depthwise convolution a weight for each channel and tap."""
         steps = self._image(group, self._image_at(group))
-        slot = group.tile_number % self._tiling.threads
-        if self._is_new("weight", slot, group.tile.blocks):
+        slot, weights = group.tile_number % self._tiling.threads, self._anchor.weights
+        if weights is not None and self._is_new("weight", slot, group.tile.blocks):
             blocks, taps = group.tile.blocks, self._anchor.taps
             fields = {
                 "pad": Pad.SUM,
-                "argument": self._anchor.weights.position,
+                "argument": weights.position,
                 "offset": blocks.first * taps * self._accelerator.sum_bytes,
                 "index": self._taps_at(group),
                 "rows": 1,
@@ -180,7 +183,7 @@ class _Stream:
     def _image(self, group: _Group, at: int) -> list[Instruction]:
         """Return the loads of the input blocks that a group reads, with their padding, block after
         block."""
-        anchor, image = self._anchor, self._anchor.data
+        anchor, image = self._anchor, self._anchor.image
         rows, top, bottom = self._reads(0, group.tile.rows, image.height)
         columns, left, right = self._reads(1, group.tile.columns, image.width)
         if self._is_matrix:
@@ -215,7 +218,7 @@ class _Stream:
 
     def _matrix_rows(self, group: _Group, at: int) -> Instruction:
         """Return the load of a matrix's rows, in which channel blocks are adjacent."""
-        image, columns = self._anchor.data, group.tile.columns
+        image, columns = self._anchor.image, group.tile.columns
         return Instruction(
             Kind.LOAD,
             {
@@ -234,9 +237,9 @@ class _Stream:
         """Check whether the channel blocks of a point are adjacent in memory, as in the rows of a
         matrix."""
         nbytes = self._accelerator.input_bytes
-        if self._anchor.taps != 1 or self._anchor.is_on_sums:
+        if self._anchor.taps != 1 or self._anchor.method is not Method.PRODUCTS:
             return False
-        return self._anchor.data.block_stride == nbytes
+        return self._anchor.image.block_stride == nbytes
 
     def _reads(self, axis: int, points: Span, extent: int) -> tuple[Span, int, int]:
         """Return the range of an image's axis that is read for `points`, and the padding before and
@@ -249,6 +252,7 @@ class _Stream:
 
     def _weights(self, group: _Group, at: int) -> Instruction:
         anchor, nbytes = self._anchor, self._accelerator.weight_bytes
+        assert anchor.weights is not None
         row = anchor.blocks_in * anchor.taps * nbytes
         first = group.tile.blocks.first * row + group.inputs.first * anchor.taps * nbytes
         return Instruction(
@@ -311,9 +315,17 @@ class _Stream:
 
     def _computes(self, group: _Group) -> list[Instruction]:
         steps = []
-        if group.is_first:
+        if group.is_first and self._anchor.method is not Method.NONE:
             steps.append(self._alu(Step(Alu.MOVE, Sums(), self._epilogue.first), group))
-        steps += self._depthwise(group) if self._anchor.is_on_sums else [self._gemm(group)]
+        match self._anchor.method:
+            case Method.PRODUCTS:
+                steps.append(self._gemm(group))
+            case Method.DEPTHWISE:
+                steps += [self._floats(group), *self._windows(group, Alu.ACCUMULATE)]
+            case Method.MAXIMA:
+                steps += self._windows(group, Alu.MAX)
+            case Method.SUMS:
+                steps += self._windows(group, Alu.ADD)
         if group.is_last:
             steps += [self._alu(step, group) for step in self._epilogue.steps]
         return steps
@@ -344,29 +356,37 @@ class _Stream:
             fields |= _loop(number, count, {"sum": sums, "input": data, "weight": weights})
         return Instruction(Kind.GEMM, fields)
 
-    def _depthwise(self, group: _Group) -> list[Instruction]:
-        """Return the instructions that convert an image to floats and sum its products, one row of
-        taps at a time."""
+    def _floats(self, group: _Group) -> Instruction:
+        """Return the instruction that converts an image in the scratchpad of sums to floats."""
+        tile = group.tile
+        height = self._anchor.rows_of(0, tile.rows.count)
+        width = self._anchor.rows_of(1, tile.columns.count)
+        fields = {"operation": Alu.TO_FLOAT, "is_immediate": 1, "to": self._image_at(group)}
+        fields |= _loop(0, tile.blocks.count, {"to": height * width})
+        fields |= _loop(1, height, {"to": width}) | _loop(2, width, {"to": 1})
+        return Instruction(Kind.ALU, fields)
+
+    def _windows(self, group: _Group, operation: Alu) -> list[Instruction]:
+        """Return the instructions that combine the taps of an image in the scratchpad of sums, one
+        row of taps at a time."""
         anchor, tile = self._anchor, group.tile
         height = anchor.rows_of(0, tile.rows.count)
         width = anchor.rows_of(1, tile.columns.count)
-        image, taps, kernel = self._image_at(group), self._taps_at(group), anchor.kernel
-        floats = {"operation": Alu.TO_FLOAT, "is_immediate": 1, "to": image}
-        floats |= _loop(0, tile.blocks.count, {"to": height * width})
-        floats |= _loop(1, height, {"to": width}) | _loop(2, width, {"to": 1})
-        size = tile.rows.count * tile.columns.count
+        kernel, size = anchor.kernel, tile.rows.count * tile.columns.count
+        weight, weights = (0, 0) if anchor.weights is None else (1, anchor.taps)
         down, right = anchor.strides[0] * width, anchor.strides[1]
-        steps = [Instruction(Kind.ALU, floats)]
+        steps = []
         for row in range(kernel[0]):
             fields = {
-                "operation": Alu.ACCUMULATE,
+                "operation": operation,
                 "to": self._sums_at(group),
-                "from": image + row * anchor.dilations[0] * width,
-                "by": taps + row * kernel[1],
+                "from": self._image_at(group) + row * anchor.dilations[0] * width,
             }
+            if anchor.weights is not None:
+                fields["by"] = self._taps_at(group) + row * kernel[1]
             loops = (
-                (kernel[1], 0, anchor.dilations[1], 1),
-                (tile.blocks.count, size, height * width, anchor.taps),
+                (kernel[1], 0, anchor.dilations[1], weight),
+                (tile.blocks.count, size, height * width, weights),
                 (tile.rows.count, tile.columns.count, down, 0),
                 (tile.columns.count, 1, right, 0),
             )
