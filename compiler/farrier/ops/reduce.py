@@ -337,6 +337,7 @@ REDUCE_SUM = _operator(
 REDUCE_MAX = _operator(
     "ReduceMax", _MAXIMUM, traits=_EXACT, joined_by="ReduceMax", symbolic=to_one(maximum)
 )
+GLOBAL_AVERAGE = _global("GlobalAveragePool", _MEAN)
 OPERATORS: tuple[Operator, ...] = (
     REDUCE_SUM,
     REDUCE_MEAN,
@@ -379,7 +380,7 @@ OPERATORS: tuple[Operator, ...] = (
         _operator("ReduceLogSumExp", _Rule(ReduceOp.SUM, _log_sum_exp)),
         compute=_log_sum_exp_compute,
     ),
-    _global("GlobalAveragePool", _MEAN),
+    GLOBAL_AVERAGE,
     _global("GlobalMaxPool", _MAXIMUM, Trait.EXACT),
     dataclasses.replace(
         _global("GlobalLpPool", _MEAN), reference=_global_lp, compute=_global_lp_compute

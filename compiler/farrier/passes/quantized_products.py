@@ -1,4 +1,4 @@
-"""Rewrite products of dequantized tensors as products of their integers."""
+"""Rewrite products and averages of dequantized tensors as products and sums of their integers."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from farrier.ir.graph import Attribute, Graph, Node, Value, attributes
 from farrier.ir.types import DType, TensorType
 from farrier.ops import Kind, Product, lookup, product_of
 from farrier.ops.quantize import DEQUANTIZE, QUANTIZE
+from farrier.ops.reduce import GLOBAL_AVERAGE, REDUCE_SUM
 from farrier.ops.window import window_of
 from farrier.passes.rewriting import Rewriter
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 _CLOSE = 1e-5  # The relative difference of a bias's scale from the product's: a rounding of f32.
 _EXACT_TAPS = 2**24 // (255 * 128)  # The most products of bytes whose sum f32 holds exactly.
+_MOST_POINTS = 2**31 // 256  # The most bytes whose sum fits in i32.
 _PRODUCTS = (Product.MATRIX, Product.CONVOLUTION)
 
 
@@ -57,16 +59,25 @@ class QuantizedProducts:
     def run(self) -> Graph:
         for original in self._graph.nodes:
             node = self._rewriter.resolve_inputs(original)
-            nodes = self._moved(node) or self._product(node) or self._requantized(node) or (node,)
-            for each in nodes:
+            for each in self._rewritten(node) or (node,):
                 self._rewriter.emit(each)
                 self._note(each)
         return self._rewriter.finish()
+
+    def _rewritten(self, node: Node) -> tuple[Node, ...] | None:
+        """Return the nodes that replace a node; None if it stays."""
+        return (
+            self._moved(node)
+            or self._product(node)
+            or self._average(node)
+            or self._requantized(node)
+        )
 
     def _note(self, node: Node) -> None:
         inputs = {value.name for value in node.inputs if value is not None}
         follows = lookup(node.op).kind is Kind.ELEMENTWISE and inputs & self._of_integers
         is_sum = product_of(node) in _PRODUCTS and node.attr("accumulator") is not None
+        is_sum |= REDUCE_SUM.matches(node) and node.outputs[0].type.dtype is DType.I32
         if DEQUANTIZE.matches(node) or is_sum or follows:
             self._of_integers |= {value.name for value in node.outputs}
 
@@ -335,6 +346,37 @@ class QuantizedProducts:
 
     def _like(self, value: Value, hint: str, dtype: DType) -> Value:
         return Value(self._rewriter.fresh(hint), dataclasses.replace(value.type, dtype=dtype))
+
+    # Averages -------------------------------------------------------------------------------------
+
+    def _average(self, node: Node) -> tuple[Node, ...] | None:
+        """For a global average of dequantized bytes, return nodes that sum the integers and scale
+        their sum once, as `scale / count * (sum − count · zero)`. Return None for any other
+        node."""
+        x = self._points(node.inputs[0]) if GLOBAL_AVERAGE.matches(node) else None
+        if x is None:
+            return None
+        extents = x.integers.type.shape[2:]
+        count = math.prod(extent for extent in extents if isinstance(extent, int))
+        if not all(isinstance(extent, int) for extent in extents) or not 0 < count <= _MOST_POINTS:
+            return None
+        (y,) = node.outputs
+        wide = self._like(x.integers, f"{y.name}_wide", DType.I32)
+        sums = self._like(y, f"{y.name}_sums", DType.I32)
+        axes = np.arange(2, x.integers.type.rank, dtype=np.int64)
+        operands = wide, self._rewriter.constant(axes, f"{y.name}_axes")
+        widened = Node("Cast", (x.integers,), (wide,), attributes(to=DType.I32.value))
+        nodes = [widened, Node("ReduceSum", operands, (sums,), origin=node.origin)]
+        if zero := int(x.zero.reshape(-1)[0]):
+            bias = self._rewriter.constant(np.array(-count * zero, np.int32), f"{y.name}_bias")
+            centered = self._like(y, f"{y.name}_centered", DType.I32)
+            nodes.append(Node("Add", (sums, bias), (centered,)))
+            sums = centered
+        real = self._like(y, f"{y.name}_sums_f32", DType.F32)
+        nodes.append(Node("Cast", (sums,), (real,), attributes(to=DType.F32.value)))
+        factor = np.float32(float(x.scale.reshape(-1)[0]) / count)
+        scale = self._rewriter.constant(factor, f"{y.name}_factor")
+        return (*nodes, Node("Mul", (real, scale), (y,)))
 
     # Between products -----------------------------------------------------------------------------
 

@@ -90,13 +90,18 @@ def test_a_layer_has_the_integers_of_the_processor(model, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "model",
-    [models.max_pool(32, (15, 13), 3, 2, 1), models.max_pool(24, (9, 9), 2, 2, 0)],
-    ids=["padded", "partial blocks"],
+    ("model", "kernels"),
+    [
+        (models.max_pool(32, (15, 13), 3, 2, 1), 3),
+        (models.max_pool(24, (9, 9), 2, 2, 0), 3),
+        (models.average_pool(48, (7, 5)), 2),
+        (models.average_pool(40, (14, 14)), 2),
+    ],
+    ids=["padded", "partial blocks", "average", "average of partial blocks"],
 )
-def test_a_max_pool_runs_between_its_convolutions(model, tmp_path):
+def test_a_pool_runs_beside_its_convolutions(model, kernels, tmp_path):
     artifact = farrier.compile(model, target="dae:vta", verify=False)
-    assert _kernels_on_device(artifact, tmp_path / "m.farrier") == 3
+    assert _kernels_on_device(artifact, tmp_path / "m.farrier") == kernels
     (result,) = artifact.run(models.inputs(model)).values()
     expected = models.results(model, "host")
     assert len(np.unique(expected)) > 20

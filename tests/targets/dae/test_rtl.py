@@ -45,6 +45,7 @@ LAYERS = {
     "depthwise": models.convolution(48, 48, (15, 12), group=48, clips=True),
     "product": models.product(5, 48, 32),
     "max pool": models.max_pool(32, (9, 9), 3, 2, 1),
+    "average pool": models.average_pool(24, (7, 7)),
     "addition": models.addition((1, 16, 7, 9)),
     "product of partial blocks": models.product(5, 32, 39),
 }

@@ -27,6 +27,8 @@ def integer_products(graph: Graph, settings: Settings) -> Graph:
     the integers in f32, where their sums are exact. Grouped convolutions stay in floating point if
     `merge-groups` cannot fill blocks with their groups.
 
+    A global average of dequantized bytes becomes a sum of integers, which is scaled once too.
+
     A quantization of such a result multiplies by the reciprocal of its scale instead of dividing.
     The result may be the neighbouring integer if the quotient is within rounding of the midpoint
     between two integers. Operators that only move elements between a DequantizeLinear and a
