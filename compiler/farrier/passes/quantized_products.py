@@ -374,7 +374,7 @@ class QuantizedProducts:
             sums = centered
         real = self._like(y, f"{y.name}_sums_f32", DType.F32)
         nodes.append(Node("Cast", (sums,), (real,), attributes(to=DType.F32.value)))
-        factor = np.float32(float(x.scale.reshape(-1)[0]) / count)
+        factor = np.array(float(x.scale.reshape(-1)[0]) / count, np.float32)
         scale = self._rewriter.constant(factor, f"{y.name}_factor")
         return (*nodes, Node("Mul", (real, scale), (y,)))
 

@@ -75,8 +75,8 @@ def addition(
 ) -> bytes:
     """Return a model of u8 + u8 → u8; `clips` the sum to positive numbers."""
     model = _Model(np.random.default_rng(len(shape)))
-    left = model.bytes("left", shape, 0.02, zeros[0])
-    right = model.bytes("right", shape, 0.03, zeros[1])
+    left = model.of_bytes("left", shape, 0.02, zeros[0])
+    right = model.of_bytes("right", shape, 0.03, zeros[1])
     y = model.node("Add", [left, right])
     if clips:
         y = model.node("Relu", [y])
@@ -132,7 +132,7 @@ class _Model:
         self._inputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, shape))
         return self.requantized(name, scale, zero)
 
-    def bytes(self, name: str, shape: tuple[int, ...], scale: float, zero: int) -> str:
+    def of_bytes(self, name: str, shape: tuple[int, ...], scale: float, zero: int) -> str:
         """Add an input of u8, and return its value as floats."""
         self._inputs.append(helper.make_tensor_value_info(name, TensorProto.UINT8, shape))
         by = [self.constant(np.float32(scale)), self.constant(np.uint8(zero))]

@@ -24,6 +24,8 @@ def elementwise_of(program: TensorProgram, block: int) -> Anchor:
     tensors = [each for each in program.inputs if each.scope is not MemoryScope.CONSTANT]
     if not tensors or any(each.dtype not in (DType.I8, DType.U8) for each in tensors):
         raise UnfitError("it is no convolution or product of bytes")
+    if any(each.shape != output.shape for each in tensors):
+        raise UnfitError("it moves elements, or reads them more than once")
     out, is_flat = _image_of(program, output, block)
     rank = len(output.shape)
     blocks = 1 if is_flat else -(-number_of(output.shape[1]) // block)
