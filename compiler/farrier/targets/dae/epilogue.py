@@ -225,8 +225,9 @@ class _Epilogue:
         if operation is Alu.FLOAT_ADD:
             # If both are products, processors round the later one with the sum: that of the anchor,
             # which takes more operations, or else the right one.
-            both = (left, right), (right, left)
-            for product, other in both if self._anchor.stage is not None else both[::-1]:
+            is_right_later = self._anchor.stage is None or isinstance(right, Sums)
+            pairs = (right, left), (left, right)
+            for product, other in pairs if is_right_later else pairs[::-1]:
                 if (factor := self._pop_multiplication(product)) is not None:
                     return self._multiply_add(product, factor, other)
         if isinstance(left, Channels | int):
