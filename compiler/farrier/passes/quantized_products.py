@@ -14,7 +14,7 @@ from farrier.ir.graph import Attribute, Graph, Node, Value, attributes
 from farrier.ir.types import DType, TensorType
 from farrier.ops import Kind, Product, lookup, product_of
 from farrier.ops.quantize import DEQUANTIZE, QUANTIZE
-from farrier.ops.reduce import GLOBAL_AVERAGE, REDUCE_SUM
+from farrier.ops.reduce import GLOBAL_AVERAGE
 from farrier.ops.window import window_of
 from farrier.passes.rewriting import Rewriter
 
@@ -77,7 +77,6 @@ class QuantizedProducts:
         inputs = {value.name for value in node.inputs if value is not None}
         follows = lookup(node.op).kind is Kind.ELEMENTWISE and inputs & self._of_integers
         is_sum = product_of(node) in _PRODUCTS and node.attr("accumulator") is not None
-        is_sum |= REDUCE_SUM.matches(node) and node.outputs[0].type.dtype is DType.I32
         if DEQUANTIZE.matches(node) or is_sum or follows:
             self._of_integers |= {value.name for value in node.outputs}
 
@@ -376,6 +375,7 @@ class QuantizedProducts:
         nodes.append(Node("Cast", (sums,), (real,), attributes(to=DType.F32.value)))
         factor = np.array(float(x.scale.reshape(-1)[0]) / count, np.float32)
         scale = self._rewriter.constant(factor, f"{y.name}_factor")
+        self._of_integers.add(y.name)
         return (*nodes, Node("Mul", (real, scale), (y,)))
 
     # Between products -----------------------------------------------------------------------------
