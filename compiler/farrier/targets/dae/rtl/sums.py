@@ -2,8 +2,8 @@
 vector unit, and one written by a load.
 
 Even and odd elements are in separate banks, each of which accepts one write per cycle, so that
-conflicts of two writers are rare. On a conflict, the write of the load waits in a queue; the units
-stall only if that queue is full.
+conflicts of two writers are rare. On a conflict, the write of the load waits in the queue of its
+bank; the units stall only if that queue is full.
 """
 
 from __future__ import annotations
@@ -51,36 +51,37 @@ class SumPad(Elaboratable):
         accelerator, loads = self._accelerator, self.loads
         bits, index = 8 * accelerator.sum_bytes, accelerator.fields.index
         chunks = -(-accelerator.matrix.outer // accelerator.vector.lanes)
-        m.submodules.waiting = waiting = Queue(bits + index, 8 + chunks)
-        m.d.comb += [
-            waiting.word.eq(Cat(loads.data, loads.address)),
-            waiting.push.eq(loads.enable),
-            self.settled.eq((waiting.level == 0) & ~loads.enable),
-        ]
-        loaded, at = waiting.head[:bits], waiting.head[bits:]
-        meets = waiting.has_head & self.write.enable & (at[0] == self.write.address[0])
-        m.d.comb += self.stalls.eq(meets & (waiting.level >= 6 + chunks))
-        m.d.comb += waiting.pop.eq(waiting.has_head & (~meets | self.stalls))
-        banks = []
-        for bank in range(_BANKS):
+        queues = [Queue(bits + index - 1, 8 + chunks) for _ in range(_BANKS)]
+        stalls, banks = [], []
+        for bank, waiting in enumerate(queues):
+            m.submodules[f"waiting{bank}"] = waiting
             by_unit, by_load = Signal(name=f"by_unit{bank}"), Signal(name=f"by_load{bank}")
-            m.d.comb += by_unit.eq(
-                self.write.enable & ~self.stalls & (self.write.address[0] == bank)
-            )
-            m.d.comb += by_load.eq(waiting.pop & (at[0] == bank))
-            banks.append((by_unit, by_load))
+            writes = self.write.enable & (self.write.address[0] == bank)
+            stalls.append(writes & waiting.has_head & (waiting.level >= 6 + chunks))
+            m.d.comb += [
+                waiting.word.eq(Cat(loads.data, loads.address[1:])),
+                waiting.push.eq(loads.enable & (loads.address[0] == bank)),
+                by_unit.eq(writes & ~self.stalls),
+                by_load.eq(waiting.has_head & ~by_unit),
+                waiting.pop.eq(by_load),
+            ]
+            banks.append((by_unit, by_load, waiting.head[:bits], waiting.head[bits:]))
+        m.d.comb += [
+            self.stalls.eq(Cat(*stalls).any()),
+            self.settled.eq(~Cat(*(each.level != 0 for each in queues), loads.enable).any()),
+        ]
         size = -(-accelerator.sums // _BANKS)
         for name, read in self.reads.items():
             parity = Signal(name=f"parity_{name}")
             with m.If(read.enable):
                 m.d.sync += parity.eq(read.address[0])
             parts = []
-            for bank, (by_unit, by_load) in enumerate(banks):
+            for bank, (by_unit, by_load, loaded, at) in enumerate(banks):
                 memory = Ram(bits, size, lane=32)
                 m.submodules[f"{name}{bank}"] = memory
                 lanes = by_load.replicate(len(self.lanes))
                 m.d.comb += [
-                    memory.write_address.eq(Mux(by_unit, self.write.address[1:], at[1:])),
+                    memory.write_address.eq(Mux(by_unit, self.write.address[1:], at)),
                     memory.write_data.eq(Mux(by_unit, self.write.data, loaded)),
                     memory.write_enable.eq(Mux(by_unit, self.lanes, lanes)),
                     memory.read_address.eq(read.address[1:]),
