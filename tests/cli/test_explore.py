@@ -52,6 +52,17 @@ def test_shapes_are_compared_by_a_command(farrier, tmp_path):
     assert len(drawn) == 2  # The only figure of area that differs is the port's.
 
 
+@pytest.mark.parametrize("options", [("--private",), ("--name", "sizes")])
+def test_what_concerns_a_server_needs_one(farrier, tmp_path, options):
+    (tmp_path / "layer.onnx").write_bytes(LAYER)
+    words = ("explore", "dae:small", "--model", "layer.onnx", "--out", "results")
+    done = farrier(*words, *options)
+    assert done.returncode == 2
+    assert f"{options[0]} is for an exploration on a farm" in done.stderr
+    assert "add --server URL" in done.stderr
+    assert not (tmp_path / "results").exists()
+
+
 def test_an_interrupted_run_goes_on(tmp_path):
     model = tmp_path / "layer.onnx"
     model.write_bytes(LAYER)

@@ -9,6 +9,9 @@ import httpx
 import pytest
 
 from farrier.errors import ForbiddenError, NotFoundError, UsageError
+from farrier.hardware.figures import Figures
+from farrier.hardware.kept import Kept
+from farrier.hardware.published import Publication, publish
 from farrier.options import CompileOptions
 from farrier.sdk.client import Client
 from farrier.targets.dae.description import read, to_json
@@ -247,6 +250,32 @@ def test_results_do_not_fill_the_audit_log(service, client):
         ("explorations.result.change", "usage"),
         ("explorations.add", "ok"),
     ]
+
+
+def test_a_later_run_continues_the_same_exploration(client, tmp_path):
+    def published(*keys, private=False):
+        kept = Kept(tmp_path / "results.jsonl")  # It is read anew, as by another process.
+        return publish(Publication(client, "sizes", private), [SMALL, VTA], ["m"], keys, kept)
+
+    first = published("a", "b")
+    (begun,) = client.explorations.list()
+    assert first.url == f"{client.url}/explorations/{begun.id}"
+    first.add_area("small", {**CELLS, "mhz": [60.0, 70.0], "part": "ECP5-45"})
+    first.add_area("vta", CELLS)
+    first.add_job("m", "small", "0" * 20)
+    first.add_figures("m", "small", Figures(**FIGURES))
+    shown = client.explorations.get(begun.id)
+    assert [(each.mhz, each.part) for each in shown.shapes] == [
+        ((60.0, 70.0), "ECP5-45"),
+        ((), None),
+    ]
+    assert shown.results[0].cycles == FIGURES["cycles"]
+    assert published("a", "b").url == first.url
+    assert len({first.url, published("a", "c").url, published("a", "b", private=True).url}) == 3
+    client.explorations.remove(begun.id)
+    with pytest.raises(NotFoundError, match="it may have been deleted"):
+        first.add_figures("m", "small", Figures(**FIGURES))
+    assert published("a", "b").url != first.url
 
 
 def test_a_stranger_needs_a_token(service):
