@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 
 import numpy as np
@@ -145,12 +146,12 @@ def test_memory_is_read_without_detours(width):
 @pytest.mark.skipif(find_ptxas() is None, reason="ptxas is missing")
 @pytest.mark.parametrize("cpu", ARCHITECTURES)
 def test_ptxas_keeps_it_in_registers(cpu):
-    for width in (64, 128):
-        program = attention((2, 200, 197, width, width), F16, causal)
-        for keys in (32, 64):
-            function = _kernel(program, cpu, attend_subgroups=1, attend_keys=keys)
-            _, frames = assemble(ptx_of(render(function, cpu), cpu), cpu, find_ptxas())
-            assert all(frame.is_in_registers for frame in frames)
+    choices = (16, {}), (200, {}), (200, {"attend_subgroups": 1, "attend_keys": 64})
+    for width, (rows, decisions) in itertools.product((64, 128), choices):
+        program = attention((2, rows, 197, width, width), F16, causal)
+        function = _kernel(program, cpu, **decisions)
+        _, frames = assemble(ptx_of(render(function, cpu), cpu), cpu, find_ptxas())
+        assert all(frame.is_in_registers for frame in frames), (rows, width, frames)
 
 
 def test_what_is_no_attention_on_fragments_stays_with_other_rules():

@@ -38,6 +38,10 @@ _SUBGROUP = 32
 _SCORE_OPERATIONS = 30  # Operations of a score: an exponential, a maximum, a sum, a mask.
 # The registers of a thread apart from fragments, and the most in which kernels do not spill: ptxas.
 _REGISTERS, _MOST_REGISTERS = 60, 205
+# The most with copies in flight. ptxas unrolls a loop of up to 16 copies wholly, a longer one by 4.
+_MOST_WITH_COPIES = 240
+_UNROLLED, _UNROLLED_BY = 16, 4
+_WORD = 4  # Bytes of a register.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,6 +74,14 @@ class _OnFragments:
         exponentials in narrow types."""
         elements = self.declared.rows * (1.5 * columns["attend_keys"] + self.width + self.depth / 2)
         return _REGISTERS + elements / _SUBGROUP
+
+    def registers_of_copies(self, columns: Columns) -> Floats:
+        """Return the approximate number of registers of a thread that hold copies in flight, of a
+        slice of one factor."""
+        nbytes = max(self.depth, self.width) * self.declared.left.nbytes * columns["attend_keys"]
+        turns = nbytes / (CHUNK * columns["attend_subgroups"] * _SUBGROUP)
+        at_once: Floats = np.where(turns <= _UNROLLED, turns, _UNROLLED_BY)
+        return at_once * (CHUNK / _WORD)
 
 
 def _padded(extent: int, multiple: int) -> int:
@@ -144,7 +156,9 @@ class _Kernel:
             columns["attend_subgroups"] * _SUBGROUP <= self._limits.threads
         )
         within &= attended.workgroup_bytes(columns) <= self._limits.workgroup_bytes
-        within &= attended.registers(columns) <= _MOST_REGISTERS
+        registers = attended.registers(columns)
+        within &= registers <= _MOST_REGISTERS
+        within &= registers + attended.registers_of_copies(columns) <= _MOST_WITH_COPIES
         # Further subgroups and columns would be empty.
         height = columns["attend_subgroups"] * attended.declared.rows
         for size, least, extent in (
