@@ -65,8 +65,8 @@ def _accelerator(name: str, features: tuple[str, ...]) -> Accelerator:
 
 
 class DaeBackend(DrivenBackend):
-    """The backend for DAE accelerators. Convolutions and matrix products of bytes run on the
-    accelerator, all other kernels on the host."""
+    """The backend for DAE accelerators. Convolutions, matrix products, pools and additions of bytes
+    run on the accelerator, all other kernels on the host."""
 
     space_of_device = _SPACE
     kernel_kind = _KIND
