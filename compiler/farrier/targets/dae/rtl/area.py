@@ -8,13 +8,12 @@ import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from farrier.errors import UsageError
 from farrier.targets.dae.description import Accelerator
-from farrier.targets.dae.rtl.emit import TOP, require, rtlil, run_tool, yosys
+from farrier.targets.dae.rtl.emit import TOP, primitive, require, rtlil, run_tool, yosys
 
 SEEDS = (1, 2, 3)
 # Timing decides nothing but the report: placements that it drives take half again as long.
@@ -22,8 +21,6 @@ _OPTIONS = (
     *("--speed", "6", "--freq", "30", "--timing-allow-fail", "--no-tmdriv"),
     *("--router", "router1", "--lpf-allow-unconstrained", "--quiet"),
 )
-# The second file is yosys's, for the multiplier that the first one names.
-_MULTIPLIERS = "techmap -map multiplier.v -map +/lattice/dsp_map_18x18.v"
 _SECONDS = 3600  # Of one placement, after which nextpnr is stopped.
 
 
@@ -119,15 +116,14 @@ def place(accelerator: Accelerator, seeds: Sequence[int] = SEEDS) -> Placed:
 def _synthesize(accelerator: Accelerator, folder: Path) -> Cells:
     """Write core.json, an accelerator as cells of the part, to a folder; return their numbers."""
     (folder / "core.il").write_text(rtlil(accelerator))
-    for name in ("ram.v", "multiplier.v"):
-        (folder / name).write_text((resources.files(__package__) / name).read_text())
     # Products beyond the multipliers of the largest part are made of LUTs.
     products = accelerator.matrix.inner * accelerator.matrix.outer + 4 * accelerator.vector.lanes
     has_multipliers = products <= PARTS[-1].has.dsp
+    names = ("ram", "ecp5_product" if has_multipliers else "product")
+    (folder / "primitives.v").write_text("".join(map(primitive, names)))
     steps = (
         "read_rtlil core.il",
-        "read_verilog ram.v",
-        *((_MULTIPLIERS,) if has_multipliers else ()),
+        "read_verilog primitives.v",
         f"synth_ecp5 -top {TOP} -json core.json{'' if has_multipliers else ' -nodsp'}",
         "tee -q -o cells.json stat -json",
     )

@@ -47,7 +47,7 @@ class Compute(Elaboratable):
         kind = fields_of(front.head, Kind.FINISH, accelerator)["kind"]
         alu = fields_of(front.head, Kind.ALU, accelerator)
         operation = {
-            name: Signal(alu[name].shape(), name=name)
+            name: Signal(alu[name].shape(), name=name, reset_less=True)
             for name in ("operation", "is_immediate", "immediate")
         }
         with m.If(front.begin):
@@ -120,14 +120,16 @@ class Compute(Elaboratable):
         unit = Matrix(accelerator, latency - 2)
         m.submodules.matrix = EnableInserter(advance)(unit)
         m.d.comb += [unit.inputs.eq(self.input), unit.weights.eq(self.weight)]
+        m.d.comb += unit.enable.eq(advance)
         # A step after n cycles of delay: a valid flag, the address of its sum, and a flag of the
         # last step.
         valid, address, last = _delayed(
             m, advance, latency, loops.valid & is_gemm, loops.addresses[0], loops.last
         )
         at = latency - 1  # The cycle in which a total is added to its sum.
-        total, before = Signal(32 * outer), Signal(32 * outer)
-        twice = Signal.like(address[0])  # The sum of the step before the last one.
+        total, before = (Signal(32 * outer, name=n, reset_less=True) for n in ("total", "before"))
+        # The sum of the step before the last one.
+        twice = Signal.like(address[0], reset_less=True)
         was_valid = Signal()
         same = valid[latency] & (address[latency] == address[at])
         same_twice = was_valid & (twice == address[at])
@@ -228,8 +230,8 @@ class Compute(Elaboratable):
         """Return the register with the factor of the current step, and a signal that is high in
         the cycle in which it must be read."""
         by = loops.addresses[2]
-        factor = Signal(8 * self._accelerator.sum_bytes)
-        holds, held, reads, comes = Signal(), Signal.like(by), Signal(), Signal()
+        factor = Signal(8 * self._accelerator.sum_bytes, reset_less=True)
+        holds, held, reads, comes = Signal(), Signal.like(by, reset_less=True), Signal(), Signal()
         is_needed = loops.valid & is_alu & (operation["operation"] == Alu.ACCUMULATE)
         m.d.comb += reads.eq(is_needed & ~(holds & (held == by)))
         with m.If(advance):
@@ -244,12 +246,13 @@ class Compute(Elaboratable):
 
 
 def _delayed(m: Design, advance: Value, cycles: int, *values: Any) -> list[list[Value]]:
-    """Return the given values after a delay of 0, 1, …, `cycles` cycles."""
+    """Return the values after a delay of 0, 1, …, `cycles` cycles. The first value says that the
+    others are valid; it alone is reset."""
     rows: list[list[Value]] = []
     for value in values:
         row = [Value.cast(value)]
         for _ in range(cycles):
-            behind = Signal.like(row[-1])
+            behind = Signal.like(row[-1], reset_less=bool(rows))
             with m.If(advance):
                 m.d.sync += behind.eq(row[-1])
             row.append(behind)

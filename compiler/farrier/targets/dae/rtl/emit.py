@@ -16,6 +16,8 @@ from farrier.errors import UsageError
 from farrier.targets.dae.description import Accelerator
 
 TOP = "core"
+# The modules that designs have instances of, each in a file of its own.
+_PRIMITIVES = ("ram", "product")
 _INSTALL = "pip install 'farrier[hardware]'"
 # What a package of YoWASP's has as a command, which need not be on the path.
 _RUN = "import sys, {module}; sys.exit({module}.{function}(sys.argv[1:]))"
@@ -84,12 +86,17 @@ def verilog_of(module: Any, ports: Mapping[str, Any], top: str) -> str:
 
 
 def _converted(design: str) -> str:
-    """Convert a design in RTLIL to Verilog. The result includes the module of `ram.v`, of which the
-    design has instances."""
+    """Convert a design in RTLIL to Verilog. The result includes the modules of which the design has
+    instances."""
     with tempfile.TemporaryDirectory(prefix="farrier-rtl-") as name:
         folder = Path(name)
         (folder / "core.il").write_text(design)
         steps = ("read_rtlil core.il", "proc -nomux -norom", "write_verilog -norename core.v")
         yosys(steps, folder)
         text = (folder / "core.v").read_text()
-    return text + (resources.files(__package__) / "ram.v").read_text()
+    return text + "".join(map(primitive, _PRIMITIVES))
+
+
+def primitive(name: str) -> str:
+    """Return the Verilog of a module that designs have instances of, such as "ram"."""
+    return (resources.files(__package__) / f"{name}.v").read_text()

@@ -45,7 +45,7 @@ class Load(Elaboratable):
     def elaborate(self, platform: Any) -> Design:
         m = Design()
         m.submodules.front = front = self.front
-        word = Signal.like(front.head)
+        word = Signal.like(front.head, reset_less=True)
         with m.If(front.begin):
             m.d.sync += word.eq(front.head)
         fields = dict(fields_of(word, Kind.LOAD, self._accelerator))
@@ -124,19 +124,20 @@ class Load(Elaboratable):
         self, m: Design, fields: dict[str, Value], starts: Signal, is_empty: Value
     ) -> tuple[Writes, Value]:
         """Emit the logic that receives the beats. Return the writes of complete elements to the
-        scratchpad, and a signal that is high once all elements have been written."""
+        scratchpad, each in the upper bits of the data, and a signal that is high once all elements
+        have been written."""
         accelerator = self._accelerator
         bits = accelerator.fields.index
         widest = max(bytes_of(p, accelerator) for p in Pad)
         port = accelerator.port.bytes
         most = -(-widest // port)
         # A beat is processed one cycle after its arrival.
-        valid, beat = Signal(), Signal(8 * port)
+        valid, beat = Signal(), Signal(8 * port, reset_less=True)
         m.d.sync += [valid.eq(self.read_valid), beat.eq(self.read_data)]
         rows, columns = Signal.like(fields["rows"]), Signal.like(fields["columns"])
         beats, total = Signal(range(most + 1)), Signal(range(most + 1))
         # The beats of the current element received so far, the latest in the highest bits.
-        before = Signal(8 * port * max(1, most - 1))
+        before = Signal(8 * port * max(1, most - 1), reset_less=True)
         address, margin, waits = Signal(bits), Signal(bits), Signal()
         width = fields["left"] + fields["columns"] + fields["right"]
         m.d.comb += margin.eq(fields["left"] + fields["right"])
@@ -149,12 +150,8 @@ class Load(Elaboratable):
             first = fields["index"] + above + fields["left"]
             m.d.sync += [address.eq(first), waits.eq(~is_empty)]
         whole = Cat(before[-8 * port * (most - 1) :], beat) if most > 1 else beat
-        data = Writes("data", widest, bits)
-        nbytes = {p: -(-bytes_of(p, accelerator) // port) * port for p in Pad}
-        with m.Switch(fields["pad"]):
-            for pad in Pad:
-                with m.Case(pad.value):
-                    m.d.comb += data.data.eq(whole[8 * (most * port - nbytes[pad]) :])
+        data = Writes("data", most * port, bits)
+        m.d.comb += data.data.eq(whole)
         m.d.comb += [data.enable.eq(valid & (beats == 1)), data.address.eq(address)]
         with m.If(valid):
             m.d.sync += [before.eq(Cat(before, beat)[8 * port :]), beats.eq(beats - 1)]
@@ -209,20 +206,25 @@ class Load(Elaboratable):
             (self.weights, (Pad.WEIGHT,)),
             (self.sums, (Pad.SUM, Pad.SIGNED, Pad.UNSIGNED)),
         ):
-            bits = len(writes.data)
-            filled = padding.data[:8].replicate(bits // 8)
-            content = Mux(data.enable, data.data[:bits], filled)
             is_this = Cat(*(pad == each.value for each in pads)).any()
             m.d.comb += [writes.enable.eq(enable & is_this), writes.address.eq(address)]
-            if writes is not self.sums:
-                m.d.comb += writes.data.eq(content)
-                continue
-            lanes = [content[8 * n : 8 * n + 8] for n in range(bits // 32)]
+            content = {each: self._content(each, data, padding) for each in pads}
             with m.Switch(pad):
-                with m.Case(Pad.SIGNED.value):
-                    extended = [Cat(lane, lane[-1].replicate(24)) for lane in lanes]
-                    m.d.comb += writes.data.eq(Cat(*extended))
-                with m.Case(Pad.UNSIGNED.value):
-                    m.d.comb += writes.data.eq(Cat(*(Cat(lane, Const(0, 24)) for lane in lanes)))
+                for each in pads[1:]:
+                    with m.Case(each.value):
+                        m.d.comb += writes.data.eq(content[each])
                 with m.Default():
-                    m.d.comb += writes.data.eq(content)
+                    m.d.comb += writes.data.eq(content[pads[0]])
+
+    def _content(self, pad: Pad, data: Writes, padding: Writes) -> Value:
+        """Return an element that a load with `pad` writes: its data or its padding."""
+        nbytes, port = bytes_of(pad, self._accelerator), self._accelerator.port.bytes
+        first = len(data.data) - 8 * port * -(-nbytes // port)
+        came = data.data[first : first + 8 * nbytes]
+        content = Mux(data.enable, came, padding.data.replicate(nbytes))
+        if pad not in (Pad.SIGNED, Pad.UNSIGNED):
+            return content
+        lanes = [content[8 * n : 8 * n + 8] for n in range(nbytes)]
+        signs = [lane[-1] if pad is Pad.SIGNED else Const(0, 1) for lane in lanes]
+        words = (Cat(lane, sign.replicate(24)) for lane, sign in zip(lanes, signs, strict=True))
+        return Cat(*words)

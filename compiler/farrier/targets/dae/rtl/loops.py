@@ -46,11 +46,13 @@ class Loops(Elaboratable):
     def elaborate(self, platform: Any) -> Design:
         m = Design()
         loops = range(self._loops)
-        count = [Signal.like(each) for each in self.counts]
+        count = [Signal.like(each, reset_less=True) for each in self.counts]
         # The remaining iterations, including the current one.
-        left = [Signal.like(each) for each in self.counts]
-        stride = [[Signal.like(each) for each in of_loop] for of_loop in self.strides]
-        base = [[Signal.like(each) for each in self.firsts] for _ in loops]
+        left = [Signal.like(each, reset_less=True) for each in self.counts]
+        stride = [
+            [Signal.like(each, reset_less=True) for each in of_loop] for of_loop in self.strides
+        ]
+        base = [[Signal.like(each, reset_less=True) for each in self.firsts] for _ in loops]
         ends = [left[n] == 1 for n in loops]
         # A loop advances if all loops inside it have ended.
         goes_on = [~ends[n] & Cat(*ends[n + 1 :], 1).all() for n in loops]

@@ -20,6 +20,13 @@ class Pipeline:
         for n in range(1, registers + 1):
             self._at[-(-stages * n // registers) - 1] += 1
 
+    def take(self) -> int:
+        """Remove a register from the end of the current stage, which the caller puts elsewhere.
+        Return the number of registers removed: 1, or 0 if the stage ends with none."""
+        taken = min(1, self._at[self._number])
+        self._at[self._number] -= taken
+        return taken
+
     def end(self, **values: Any) -> Mapping[str, Signal]:
         """End the current stage with the signals `values`. Return the same signals, by name,
         delayed by the registers at the end of the stage."""
