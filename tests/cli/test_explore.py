@@ -85,7 +85,7 @@ def test_an_interrupted_run_goes_on(tmp_path):
 
 def test_placements_are_kept_and_decide_by_time(tmp_path, monkeypatch):
     pytest.importorskip("amaranth")
-    from farrier.targets.dae.rtl import area
+    from farrier.targets.dae.rtl import area, parts
 
     clocks = {"small-port.bytes-4": (60.0, 50.0, 70.0), "small-port.bytes-8": ()}
     placed = []
@@ -93,7 +93,7 @@ def test_placements_are_kept_and_decide_by_time(tmp_path, monkeypatch):
     def place(shape):
         placed.append(shape.name)
         part = "ECP5-45" if clocks[shape.name] else ""
-        return area.Placed(area.Cells(5, 4, 3, 2), part, clocks[shape.name])
+        return area.Placed(parts.Cells(5, 4, 3, 2), part, clocks[shape.name])
 
     monkeypatch.setattr(area, "place", place)
     model = tmp_path / "layer.onnx"

