@@ -31,7 +31,7 @@ VTA = Accelerator(
     mhz=100,
 )
 # Its latencies have a register behind each memory and each stage of the units, and its command
-# queues lie in distributed RAM. nextpnr reports 37 MHz for it on an ECP5-85.
+# queues lie in distributed RAM. nextpnr reports 36 MHz for it on an ECP5-85.
 SMALL = Accelerator(
     name="small",
     matrix=Matrix(batch=1, inner=8, outer=8, latency=7),
