@@ -319,7 +319,7 @@ FORMS: dict[str, Form] = {
         calls.from_json,
     ),
     "schedules": Form(
-        ((Schedules({"conv": "winograd"}, {"ab12": {"nb": 2}}), Schedules({}, {})),),
+        ((Schedules({"conv": "winograd"}, {"ab12": {"nb": 2}}, 3072), Schedules({}, {})),),
         schedules.to_json,
         schedules.from_json,
     ),
