@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import signal
@@ -132,11 +133,38 @@ def write_model(path: Path, seed: int = 0) -> Path:
         helper.make_node("Flatten", ["p"], ["f"]),
         helper.make_node("Gemm", ["f", "v", "c"], ["y"]),
     ]
+    return _saved(path, nodes, constants, ["n", 5])
+
+
+def write_deep_model(path: Path) -> Path:
+    """A chain of convolutions, `x` f32[n, 3, 13, 17] → `y` f32[n, 56, 13, 17], with channels of
+    their own, so that their tuning takes minutes."""
+    generator = np.random.default_rng(0)
+    channels = [3, *range(33, 57)]
+    constants = {
+        f"w{n}": generator.standard_normal((after, before, 3, 3), np.float32) / before
+        for n, (before, after) in enumerate(itertools.pairwise(channels))
+    }
+    names = ["x", *(f"h{n}" for n in range(len(constants) - 1)), "y"]
+    nodes = [
+        helper.make_node("Conv", [names[n], f"w{n}"], [names[n + 1]], pads=[1, 1, 1, 1])
+        for n in range(len(constants))
+    ]
+    return _saved(path, nodes, constants, ["n", channels[-1], 13, 17])
+
+
+def _saved(
+    path: Path,
+    nodes: list[onnx.NodeProto],
+    constants: dict[str, np.ndarray],
+    outputs: list[int | str],
+) -> Path:
+    """Write a model from `x` f32[n, 3, 13, 17] to `y` f32[outputs]."""
     graph = helper.make_graph(
         nodes,
         "net",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, 13, 17])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 5])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, outputs)],
         [numpy_helper.from_array(array, name) for name, array in constants.items()],
     )
     opsets = [helper.make_opsetid("", 17)]

@@ -23,7 +23,7 @@ from bench.pages.browser import launch
 from farrier.hardware.figures import Figures
 from farrier.targets.dae.description import Port, to_json
 from farrier.targets.dae.machines import SMALL
-from tests.up import Up, write_model
+from tests.up import Up, write_deep_model, write_model
 
 # `make test` needs no Playwright, which the modules of the browser import.
 collect_ignore_glob = [] if importlib.util.find_spec("playwright") else ["test_*.py"]
@@ -61,6 +61,12 @@ def own_up() -> Iterator[Up]:
 def network(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small model's file."""
     return write_model(tmp_path_factory.mktemp("models") / "net.onnx")
+
+
+@pytest.fixture(scope="session")
+def deep_network(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of a model that is tuned for minutes."""
+    return write_deep_model(tmp_path_factory.mktemp("models") / "deep.onnx")
 
 
 @pytest.fixture(scope="session")
@@ -112,10 +118,10 @@ def once_closed() -> Iterator[contextlib.ExitStack]:
 
 
 @pytest.fixture
-def running(up: Up, network: Path, once_closed: contextlib.ExitStack) -> str:
+def running(up: Up, deep_network: Path, once_closed: contextlib.ExitStack) -> str:
     """The id of a job that tunes for as long as the test wants to watch it."""
     client = once_closed.enter_context(up.client())
-    job = client.submit(network, shapes=SHAPES, trials=100_000, name="under way").id
+    job = client.submit(deep_network, shapes=SHAPES, trials=100_000, name="under way").id
     once_closed.callback(client.delete, job)
     return job
 

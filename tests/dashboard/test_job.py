@@ -93,9 +93,9 @@ def test_it_is_deleted(page, up, network, api):
     assert api.get(f"/v1/jobs/{job}").status_code == 404
 
 
-def test_one_that_is_deleted_while_watched_says_so(page, up, network):
+def test_one_that_is_deleted_while_watched_says_so(page, up, deep_network):
     with up.client() as client:
-        job = client.submit(network, shapes=SHAPES, trials=100_000, name="watched").id
+        job = client.submit(deep_network, shapes=SHAPES, trials=100_000, name="watched").id
         page.goto(f"/jobs/{job}")
         wait_until(lambda: trials_drawn(page))
         page.watch.expect("console: .*404")
@@ -187,9 +187,9 @@ def test_a_stream_that_is_cut_is_taken_up_again(visit, up, running):
         expect(page.get_by_text(CUT)).to_have_count(0)
 
 
-def test_a_server_that_goes_away_and_comes_back(visit, own_up, network):
+def test_a_server_that_goes_away_and_comes_back(visit, own_up, deep_network):
     with own_up.client() as client:
-        job = client.submit(network, shapes=SHAPES, trials=100_000, name="goes on").id
+        job = client.submit(deep_network, shapes=SHAPES, trials=100_000, name="goes on").id
     page = visit(own_up)
     page.watch.expect("console: .*ERR_")
     page.goto(f"/jobs/{job}")
